@@ -1,7 +1,9 @@
 //! Turns the records of the lock probe (`platforms/kvm/testhost/locks`) into a kernel profile.
 //!
 //! Usage: `lock_profile hooks SYMBOLS`: prints the functions that the probe hooks.
-//!        `lock_profile profile SERIES RELEASE EMULATOR SYMBOLS COUNTS SCOPES`: prints the profile.
+//!        `lock_profile pack IMAGE`: prints the blocks of a disk's image that are not zero, each after its number.
+//!        `lock_profile profile SERIES RELEASE EMULATOR COUNTS SCOPES`: prints the profile. Each of the last two names two files,
+//!        NAME.records and NAME.symbols: modules are not at the same addresses in every boot.
 
 mod classes;
 mod hooks;
@@ -11,27 +13,34 @@ mod scopes;
 mod symbols;
 mod tally;
 
+use std::fs::File;
+use std::io::{Read, Write};
 use std::process::ExitCode;
 
 use symbols::Symbols;
+
+/// Bytes of a block in a packed image.
+const BLOCK: usize = 4096;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match arguments[..] {
-        ["hooks", symbols] => read_symbols(symbols).map(|symbols| hooks::listing(&symbols)),
-        ["profile", series, release, emulator, symbols, counts, scopes] => {
-            profile([series, release, emulator], symbols, counts, scopes)
+        ["hooks", symbols] => read_symbols(symbols).map(|symbols| hooks::listing(&symbols).into_bytes()),
+        ["pack", image] => pack(image),
+        ["profile", series, release, emulator, counts, scopes] => {
+            profile([series, release, emulator], counts, scopes).map(String::into_bytes)
         }
-        _ => {
-            Err("usage: lock_profile hooks SYMBOLS | profile SERIES RELEASE EMULATOR SYMBOLS COUNTS SCOPES".to_owned())
-        }
+        _ => Err(
+            "usage: lock_profile hooks SYMBOLS | pack IMAGE | profile SERIES RELEASE EMULATOR COUNTS SCOPES".to_owned(),
+        ),
     };
-    match result {
-        Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
+    let written = result.and_then(|bytes| {
+        let written = std::io::stdout().lock().write_all(&bytes);
+        written.map_err(|error| format!("write to standard output: {error}"))
+    });
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             eprintln!("lock_profile: {message}");
             ExitCode::FAILURE
@@ -44,14 +53,30 @@ fn read_symbols(path: &str) -> Result<Symbols, String> {
     Symbols::parse(&text).map_err(|message| format!("{path}: {message}"))
 }
 
+fn pack(path: &str) -> Result<Vec<u8>, String> {
+    let failed = |error| format!("read {path}: {error}");
+    let mut image = File::open(path).map_err(failed)?;
+    let (mut packed, mut block) = (Vec::new(), [0; BLOCK]);
+    for number in 0..image.metadata().map_err(failed)?.len() / BLOCK as u64 {
+        image.read_exact(&mut block).map_err(failed)?;
+        if block.iter().any(|byte| *byte != 0) {
+            packed.extend_from_slice(&number.to_le_bytes());
+            packed.extend_from_slice(&block);
+        }
+    }
+    Ok(packed)
+}
+
 fn read_records(path: &str) -> Result<Vec<records::Run>, String> {
     let bytes = std::fs::read(path).map_err(|error| format!("read {path}: {error}"))?;
     records::runs(&bytes).map_err(|message| format!("{path}: {message}"))
 }
 
-fn profile(head: [&str; 3], symbols: &str, counts: &str, scopes: &str) -> Result<String, String> {
-    let symbols = read_symbols(symbols)?;
-    let counted = read_records(counts)?;
+fn profile(head: [&str; 3], counts: &str, scopes: &str) -> Result<String, String> {
+    let (symbols, counted) = (
+        read_symbols(&format!("{counts}.symbols"))?,
+        read_records(&format!("{counts}.records"))?,
+    );
     let mut tallies: Vec<tally::Tally> = counted.iter().map(|run| tally::Tally::of(run, &symbols)).collect();
     let background = tallies
         .iter()
@@ -61,6 +86,7 @@ fn profile(head: [&str; 3], symbols: &str, counts: &str, scopes: &str) -> Result
     for tally in &mut tallies {
         tally.subtract(&background);
     }
-    let scopes = scopes::Scopes::of(&read_records(scopes)?, &symbols);
+    let scope_symbols = read_symbols(&format!("{scopes}.symbols"))?;
+    let scopes = scopes::Scopes::of(&read_records(&format!("{scopes}.records"))?, &scope_symbols);
     Ok(output::profile(head, &background, &tallies, &scopes))
 }

@@ -14,9 +14,11 @@ impl Symbols {
         let (mut functions, mut variables) = (Vec::new(), Vec::new());
         let (mut start, mut end) = (0, 0);
         for (index, line) in text.lines().enumerate() {
-            // A name that is followed by "[module]" is not the kernel's own.
+            // A name of a module is followed by "[module]".
             let fields: Vec<&str> = line.split_whitespace().collect();
-            let [address, kind, name] = fields[..] else { continue };
+            let [address, kind, name, ..] = fields[..] else {
+                continue;
+            };
             let address = u64::from_str_radix(address, 16)
                 .map_err(|error| format!("line {}: address {address:?}: {error}", index + 1))?;
             match name {
@@ -25,6 +27,7 @@ impl Symbols {
                 _ if kind.eq_ignore_ascii_case("t") || kind.eq_ignore_ascii_case("w") => {
                     functions.push((address, name.to_owned()));
                 }
+                _ if fields.len() > 3 => {}
                 _ => variables.push((address, name.to_owned())),
             }
         }
@@ -98,6 +101,7 @@ mod tests {
         .expect("symbols");
         assert_eq!(symbols.function(0xffff_ffff_8100_0104), "walk");
         assert_eq!(symbols.function(0xffff_ffff_8100_00ff), "start");
+        assert_eq!(symbols.function(0xffff_ffff_c000_0004), "other");
         assert_eq!(symbols.variable(0xffff_ffff_8200_0008), Some("list_lock"));
         assert_eq!(symbols.variable(0xffff_8880_0000_0000), None);
         let offsets = [0xffff_8880_7dc0_0000];

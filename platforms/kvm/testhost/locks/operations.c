@@ -32,7 +32,7 @@ __attribute__((noinline, section(".mark"))) void mark(long kind, const void *tex
 
 static char directory[64], file[96], other[96];
 static int descriptor, pipes[4], sockets[2];
-static char page[PAGE], *memory;
+static char page[PAGE] __attribute__((aligned(PAGE))), *memory;
 static long at;
 static uint32_t *word;
 static pid_t partner;
@@ -191,8 +191,82 @@ static void begin_turns(void)
 static void futex_round_trip(void) { give_turn(1); take_turn(0); }
 static void end_turns(void) { end_partner(); munmap(word, PAGE); }
 
+/* On a disk. Names that a step makes are of a group of files, so that a directory has several. */
+#define NAMES 400
+static char *name_of(long number)
+{
+    static char name[128];
+    snprintf(name, sizeof name, "%s/name%ld", directory, number);
+    return name;
+}
+static void begin_names(void) { at = 0; }
+static void create(void)
+{
+    int created = open(name_of(at++), O_RDWR | O_CREAT | O_EXCL, 0600);
+    check(created >= 0, "create");
+    close(created);
+}
+static void remove_name(void) { check(unlink(name_of(at++)) == 0, "unlink"); }
+static void end_names(void) { for (long i = 0; i < at; i++) unlink(name_of(i)); }
+static void begin_unlink(void)
+{
+    begin_names();
+    for (long i = 0; i < NAMES + 100; i++)
+        create();
+    begin_names();
+}
+static void rename_file(void)
+{
+    char from[128];
+    strcpy(from, name_of(at));
+    check(rename(at ? from : file, name_of(at + 1)) == 0, "rename");
+    at++;
+}
+static void end_rename(void) { check(rename(name_of(at), file) == 0, "rename back"); }
+static void link_unlink(void) { check(link(file, other) == 0 && unlink(other) == 0, "link"); }
+static void make_directory(void) { check(mkdir(other, 0700) == 0 && rmdir(other) == 0, "mkdir"); }
+#define PAGES 32
+static void write_unlink(void)
+{
+    int created = open(other, O_RDWR | O_CREAT | O_EXCL, 0600);
+    for (int i = 0; i < PAGES; i++)
+        check(write(created, page, PAGE) == PAGE, "write");
+    close(created);
+    check(unlink(other) == 0, "unlink");
+}
+static void overwrite_sync(void) { overwrite_page(); check(fsync(descriptor) == 0, "fsync"); }
+static void append_sync(void)
+{
+    for (int i = 0; i < 8; i++)
+        append_page();
+    check(fsync(descriptor) == 0, "fsync");
+}
+static void sync_alone(void) { check(fsync(descriptor) == 0, "fsync"); }
+
+typedef struct { char name[16]; long iterations; void (*begin)(void), (*step)(void), (*end)(void); } operation;
+
+/* Those of a file system on a disk. */
+static const operation on_disk[] = {
+    { "user", 2000, no_work, nothing, no_work },
+    { "open_close", 1000, no_work, open_close, no_work },
+    { "stat", 1000, no_work, stat_file, no_work },
+    { "read_page", 1000, begin_open, read_page, end_open },
+    { "overwrite_page", 1000, begin_open, overwrite_page, end_open },
+    { "append_page", 1000, begin_append, append_page, end_append },
+    { "create", NAMES, begin_names, create, end_names },
+    { "unlink", NAMES, begin_unlink, remove_name, no_work },
+    { "rename", NAMES, begin_names, rename_file, end_rename },
+    { "link_unlink", 400, no_work, link_unlink, no_work },
+    { "make_directory", 400, no_work, make_directory, no_work },
+    { "write_unlink", 200, no_work, write_unlink, no_work },
+    { "fsync", 200, begin_open, sync_alone, end_open },
+    { "overwrite_sync", 200, begin_open, overwrite_sync, end_open },
+    { "append_sync", 200, begin_append, append_sync, end_append },
+    { "", 0, NULL, NULL, NULL },
+};
+
 /* Names have at most 16 characters. */
-static const struct { char name[16]; long iterations; void (*begin)(void), (*step)(void), (*end)(void); } operations[] = {
+static const operation in_memory[] = {
     { "user", 2000, no_work, nothing, no_work },
     { "fork", 300, no_work, fork_exit_wait, no_work },
     { "exec", 200, no_work, exec_program, no_work },
@@ -213,7 +287,39 @@ static const struct { char name[16]; long iterations; void (*begin)(void), (*ste
     { "socket", 2000, begin_socket, socket_message, end_socket },
     { "futex_wake", 4000, begin_word, futex_wake, no_work },
     { "futex_turn", 1000, begin_turns, futex_round_trip, end_turns },
+    { "", 0, NULL, NULL, NULL },
 };
+
+/* Where the passes work, and on what. */
+static const char *place = "/tmp";
+static const operation *operations = in_memory;
+
+/* Loads a module, if the initial file system has it. The kernel itself may have what it provides. */
+static void load(const char *path)
+{
+    int from = open(path, O_RDONLY);
+    if (from >= 0)
+        check(syscall(SYS_finit_module, from, "rd_nr=1 rd_size=524288", 0) == 0, path);
+}
+
+/* Puts the file system of /disk on a RAM disk and mounts it. /disk is a sequence of block numbers with their blocks. */
+static void mount_disk(const char *format)
+{
+    load("/brd.ko");
+    load("/libcrc32c.ko");
+    load("/xfs.ko");
+    int from = open("/disk", O_RDONLY), to = open("/dev/ram0", O_RDWR);
+    check(from >= 0 && to >= 0, "open the RAM disk");
+    uint64_t block;
+    while (read(from, &block, sizeof block) == sizeof block)
+        check(read(from, page, PAGE) == PAGE && pwrite(to, page, PAGE, block * PAGE) == PAGE, "fill the RAM disk");
+    check(fsync(to) == 0 && mkdir("/mount", 0777) == 0, "fill the RAM disk");
+    close(to);
+    check(mount("/dev/ram0", "/mount", format, 0, NULL) == 0, "mount the RAM disk");
+    memset(page, 1, PAGE);
+    place = "/mount";
+    operations = on_disk;
+}
 
 static void run_pass(int pass, int passes)
 {
@@ -222,29 +328,29 @@ static void run_pass(int pass, int passes)
     CPU_SET(pass % passes, &set);
     cpu = pass % passes;
     check(sched_setaffinity(0, sizeof set, &set) == 0, "affinity");
-    snprintf(directory, sizeof directory, "/tmp/pass%d", pass);
+    snprintf(directory, sizeof directory, "%s/pass%d", place, pass);
     check(mkdir(directory, 0700) == 0, "mkdir");
     snprintf(file, sizeof file, "%s/file", directory);
     snprintf(other, sizeof other, "%s/other", directory);
     int created = open(file, O_RDWR | O_CREAT, 0600);
     check(write(created, page, PAGE) == PAGE, "write");
     close(created);
-    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
-        int is_fault = strstr(operations[i].name, "fault") != NULL;
-        operations[i].begin();
+    for (const operation *each = operations; *each->name; each++) {
+        int is_fault = strstr(each->name, "fault") != NULL;
+        each->begin();
         for (int warm = 0; warm < (is_fault ? 64 : 100); warm++)
-            operations[i].step();
-        long iterations = operations[i].iterations - (is_fault ? 64 : 0);
+            each->step();
+        long iterations = each->iterations - (is_fault ? 64 : 0);
         /* What the kernel puts off (RCU callbacks, kworkers) belongs to the operation that caused it. */
         usleep(40000);
-        mark(BEGIN, operations[i].name, iterations);
+        mark(BEGIN, each->name, iterations);
         for (long n = 0; n < iterations; n++) {
-            operations[i].step();
-            mark(ITERATION, operations[i].name, n);
+            each->step();
+            mark(ITERATION, each->name, n);
         }
         usleep(40000);
-        mark(END, operations[i].name, iterations);
-        operations[i].end();
+        mark(END, each->name, iterations);
+        each->end();
     }
 }
 
@@ -272,10 +378,11 @@ int main(int count, char **arguments)
     int console = open("/dev/console", O_RDWR);
     dup2(console, 0), dup2(console, 1), dup2(console, 2);
     setvbuf(stdout, NULL, _IONBF, 0);
-    const char *what = getenv("measure");
-    if (!what || !strcmp(what, "symbols"))
-        give_symbols();
-    else {
+    const char *what = getenv("measure"), *disk = getenv("disk");
+    if (disk)
+        mount_disk(disk);
+    give_symbols();
+    if (what && strcmp(what, "symbols")) {
         int passes = atoi(what);
         /* The kernel finishes its own start. */
         sleep(5);
@@ -283,6 +390,7 @@ int main(int count, char **arguments)
             pid_t child = fork();
             if (child == 0) {
                 run_pass(pass, passes);
+                sync();
                 _exit(0);
             }
             int status;

@@ -67,7 +67,7 @@ named! {
         DentryLru = "dcache_lru",
         /// Linux's `inode->i_lock`.
         Inode = "inode",
-        /// `inode_sb_list_lock` and `inode_hash_lock`: all inodes.
+        /// `inode_sb_list_lock`: the inodes of all file systems (of one since 4.4, commit 74278da9f70d).
         InodeList = "inode_sb_list",
         /// `mapping->tree_lock`: a file's page cache.
         PageCache = "tree_lock",
@@ -119,6 +119,22 @@ named! {
         Rcu = "rcu",
         /// A lock of a measured kernel without a class of its own here.
         Other = "other",
+        /// `mapping->private_lock`: the buffers of a file's pages.
+        PageBuffers = "private_lock",
+        /// `bdi_writeback.list_lock`: the dirty inodes of a disk.
+        DirtyInodes = "wb_list_lock",
+        /// `inode_hash_lock`: the inodes of all file systems that look inodes up by number.
+        InodeHash = "inode_hash_lock",
+        /// ext4's `i_block_reservation_lock`: the pages of an inode that have no blocks yet.
+        Reservation = "i_block_reservation_lock",
+        /// XFS's `pag_buf_lock`: the cached blocks of an allocation group.
+        BufferCache = "pag_buf_lock",
+        /// XFS's `pag_ici_lock`: the cached inodes of an allocation group.
+        InodeCache = "pag_ici_lock",
+        /// XFS's `i_flags_lock`.
+        InodeFlags = "i_flags_lock",
+        /// XFS's `xc_push_lock`: requests to write the gathered changes to the log.
+        CilPush = "xc_push_lock",
     }
 }
 

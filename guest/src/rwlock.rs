@@ -65,7 +65,7 @@ impl<T, M: Machine> RwLock<T, M> {
     }
 
     /// Returns whether readers exclude writers in this kernel.
-    pub(crate) fn is_shared(&self, on: &ThisCpu<'_, M>) -> bool {
+    fn is_shared(&self, on: &ThisCpu<'_, M>) -> bool {
         self.shares && on.system.config.rwlocks
     }
 
@@ -117,8 +117,8 @@ impl<T, M: Machine> RwLock<T, M> {
         on.cpu.lock_acquired(self.word(on));
         on.cpu.lock_class(self.word(on), self.class);
         let contended = on.cpu.contentions() != before;
-        let waited = contended.then(|| on.cpu.lock_clock_ns().saturating_sub(begun));
-        on.local.count_lock(self.class, waited);
+        let taken = on.cpu.lock_clock_ns().saturating_sub(begun);
+        on.local.count_lock(self.class, contended, taken);
     }
 }
 

@@ -31,8 +31,11 @@ impl<M: Machine> FileSystem<M> {
                 on.work(costs::PAGE_CACHE_INSERT);
             }
             on.sched.memory.lru_add(&on);
+            if self.is_disk() {
+                self.page_added(&on, id);
+            }
         }
-        self.finish_write(sched, id);
+        self.finish_write(sched, id, pages);
     }
 
     /// Writes `pages` pages that the page cache has.
@@ -44,14 +47,19 @@ impl<M: Machine> FileSystem<M> {
             if !on.measured(Step::OVERWRITE_PAGE, |_| None) {
                 on.work(costs::WRITE_PAGE);
             }
+            if self.is_disk() {
+                self.page_written(&on, id);
+            }
         }
-        self.finish_write(sched, id);
+        self.finish_write(sched, id, 0);
     }
 
-    /// Ends a write: changes the inode, and releases the file's mutex, which the caller holds.
-    fn finish_write(&self, sched: &Scheduler<M>, id: FileId) {
+    /// Ends a write that added `added` pages: changes the inode, and releases the file's mutex, which the caller holds.
+    fn finish_write(&self, sched: &Scheduler<M>, id: FileId, added: u32) {
         let is_whole = self.is_measured_whole(sched, id);
-        if !is_whole {
+        if self.is_disk() {
+            self.inode_written(sched, id, added);
+        } else if !is_whole {
             self.change(sched, id, Change::Write);
         }
         let (on, file) = (sched.on_cpu(), self.get(id));
@@ -66,7 +74,12 @@ impl<M: Machine> FileSystem<M> {
     pub(crate) fn sync(&self, sched: &Scheduler<M>, id: FileId, pages: u32) {
         let file = self.get(id);
         file.mutex.lock(sched);
-        self.change(sched, id, Change::Allocate);
+        let change = if self.is_disk() {
+            self.blocks_needed(id)
+        } else {
+            Change::Allocate
+        };
+        self.change(sched, id, change);
         let on = sched.on_cpu();
         for _ in 0..pages {
             // The page is tagged when writeback begins, and again when it ends.
@@ -106,7 +119,15 @@ impl<M: Machine> FileSystem<M> {
             let _names = directory.dentry.lock(&on);
             file.dentry.hold(&on, costs::DENTRY_LINK);
         }
-        self.inodes.hold(&on, costs::INODE_LIST);
+        // A file that is renamed stays on the list.
+        if change != Change::Rename || !self.is_disk() {
+            self.inodes.hold(&on, costs::INODE_LIST);
+        }
+        match change {
+            Change::Create if self.is_disk() => self.disk_create(&on, owner, id),
+            Change::Remove { .. } if self.is_disk() => self.disk_remove(&on, id),
+            _ => {}
+        }
         self.change(sched, id, change);
         let on = sched.on_cpu();
         file.inode.hold(&on, costs::INODE);
@@ -131,8 +152,9 @@ impl<M: Machine> FileSystem<M> {
         if !is_whole {
             walk(&sched.on_cpu(), depth, 0);
         }
-        self.change_directory(sched, directory, id, Change::Remove);
         let file = self.get(id);
+        let has_blocks = file.disk.blocks.swap(0, Relaxed) != 0;
+        self.change_directory(sched, directory, id, Change::Remove { has_blocks });
         let on = sched.on_cpu();
         if is_whole && file.cached.load(Relaxed) == 0 {
             return queue_callback(&on);
@@ -142,8 +164,13 @@ impl<M: Machine> FileSystem<M> {
             let _cache = file.cache.lock_irq(&on);
             file.cached.swap(0, Relaxed)
         };
+        if self.is_disk() {
+            self.pages_removed(&on, id, cached);
+        }
         for batch in batches(cached, costs::LRU_BATCH) {
-            file.cache.hold_irq(&on, costs::PAGE_CACHE_INSERT * u64::from(batch));
+            if !self.is_disk() {
+                file.cache.hold_irq(&on, costs::PAGE_CACHE_INSERT * u64::from(batch));
+            }
             on.sched.memory.release_batch(&on, batch);
         }
         queue_callback(&on);

@@ -6,15 +6,12 @@
 //! **No lost commit**: a change is part of the transaction that is open when the change is made. A commit closes the
 //! open transaction before it writes, and is marked done after it has written.
 
-use core::sync::atomic::Ordering::Relaxed;
-
-use holdfast_locks::{Platform, Word};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::costs;
 use crate::machine::Machine;
 use crate::rwlock::RwLock;
 use crate::sched::{OnCpu, Scheduler, WakeHint};
-use crate::sync::WordOf;
 use crate::task::state;
 use crate::wait::WaitQueue;
 
@@ -26,20 +23,27 @@ pub(super) enum Change {
     /// A new file or directory.
     Create,
     /// A name is removed, and its file with it.
-    Remove,
+    Remove {
+        /// The file has blocks on the disk. Pages that were never written there have none.
+        has_blocks: bool,
+    },
     /// A name is changed or added.
     Rename,
     /// Blocks for pages that had none.
     Allocate,
+    /// Size and times of the inode, after pages were written to blocks that it had.
+    Written,
 }
 
 /// The commits of one journal.
 pub(super) struct Commits<M: Machine> {
     state: RwLock<State, M>,
-    /// Changes that readers of the state have added to the open transaction.
-    joined: WordOf<M>,
     /// The tasks that wait for the commit in progress.
     done: WaitQueue<M>,
+    /// Changes since the last commit began. How many does not matter for **No lost commit**.
+    changes: AtomicU32,
+    /// The open transaction's number, for those who do not take the lock.
+    open: AtomicU32,
 }
 
 /// The state of a journal.
@@ -49,8 +53,6 @@ pub(super) struct State {
     /// The last transaction that is written.
     committed: u64,
     is_committing: bool,
-    /// Changes in the open transaction.
-    changes: u32,
 }
 
 impl<M: Machine> Commits<M> {
@@ -60,33 +62,40 @@ impl<M: Machine> Commits<M> {
             open: 1,
             committed: 0,
             is_committing: false,
-            changes: 0,
         };
         Commits {
             state: new_lock(state),
-            joined: WordOf::<M>::new(0),
             done: WaitQueue::new(),
+            changes: AtomicU32::new(0),
+            open: AtomicU32::new(1),
         }
     }
 
-    /// Joins the open transaction as a reader of its state, and runs `join`. Returns `false` if readers take no part in
-    /// this kernel: then the caller [adds](Self::add) its changes.
-    pub(super) fn join(&self, on: &OnCpu<'_, M>, changes: u32, join: impl FnOnce()) -> bool {
+    /// Runs `join` as a reader of the state. Returns `false` if readers take no part in this kernel.
+    pub(super) fn join(&self, on: &OnCpu<'_, M>, join: impl FnOnce()) -> bool {
         let Some(_state) = self.state.read(on) else {
             return false;
         };
         join();
-        // ORDERING: Relaxed; only a count.
-        on.cpu.fetch_add(&self.joined, changes, Relaxed);
         true
     }
 
-    /// Counts `changes` in the open transaction, under the journal's state lock.
-    pub(super) fn add(&self, sched: &Scheduler<M>, changes: u32) {
+    /// Notes `changes` of the open transaction. A handle's end takes no lock of the journal (jbd2 since 2.6.36, XFS since
+    /// 2.6.39).
+    pub(super) fn add(&self, changes: u32) {
+        self.changes.fetch_add(changes, Relaxed);
+    }
+
+    /// The open transaction. A hint without the lock.
+    pub(super) fn open(&self) -> u32 {
+        self.open.load(Relaxed)
+    }
+
+    /// Takes the lock of the journal's state for `ns` nanoseconds.
+    pub(super) fn hold_state(&self, sched: &Scheduler<M>, ns: u64) {
         let on = sched.on_cpu();
-        let mut state = self.state.write(&on);
-        state.changes += changes;
-        on.work(costs::JOURNAL_STATE);
+        let _state = self.state.write(&on);
+        on.work(ns);
     }
 
     /// Returns when all changes made before are written. `write` writes the given number of changes.
@@ -105,11 +114,8 @@ impl<M: Machine> Commits<M> {
             } else {
                 state.is_committing = true;
                 state.open += 1;
-                let mut changes = core::mem::take(&mut state.changes);
-                if self.state.is_shared(&on) {
-                    // ORDERING: Relaxed; only a count.
-                    changes += on.cpu.swap(&self.joined, 0, Relaxed);
-                }
+                self.open.store(state.open as u32, Relaxed);
+                let changes = self.changes.swap(0, Relaxed);
                 drop(state);
                 write(sched, changes);
                 self.end(sched);

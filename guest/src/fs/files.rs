@@ -1,14 +1,15 @@
 //! The files and what they share, and the calls that do not change them.
 
 use alloc::boxed::Box;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::commit::Change;
 use super::volume::Volume;
 use crate::class::{Event, LockClass};
 use crate::costs;
 use crate::ids::TaskTable;
-use crate::limits::Limits;
+use crate::limits::{Format, Limits};
+use crate::local::Local;
 use crate::machine::Machine;
 use crate::measured::Step;
 use crate::mutex::Mutex;
@@ -30,10 +31,28 @@ pub(super) struct File<M: Machine> {
     pub(super) cache: SpinLock<(), M>,
     /// Pages in the page cache.
     pub(super) cached: AtomicU32,
+    /// What a file on a disk has besides.
+    pub(super) disk: OnDisk<M>,
     /// Linux's `i_mutex`.
     pub(super) mutex: Mutex<M>,
     /// Linux's `i_mmap_mutex`.
     mappings: Mutex<M>,
+}
+
+/// A file's state on a volume that is a disk.
+pub(super) struct OnDisk<M: Machine> {
+    /// Linux's `private_lock`: the buffers of the file's pages.
+    pub(super) buffers: SpinLock<(), M>,
+    /// `i_block_reservation_lock` (ext4) or `i_flags_lock` (XFS).
+    pub(super) own: SpinLock<(), M>,
+    /// The directory that it was created in. Written under that directory's mutex.
+    pub(super) directory: AtomicU32,
+    /// Not 0: it has pages or changes that are not on the disk, so its inode is on the disk's list.
+    pub(super) dirty: AtomicU32,
+    /// Blocks that it has, those allocated ahead included.
+    pub(super) blocks: AtomicU32,
+    /// When its times were changed last, in ticks. Written under the file's mutex.
+    pub(super) changed: Local,
 }
 
 /// All files, and what they share.
@@ -45,12 +64,30 @@ pub(crate) struct FileSystem<M: Machine> {
     pub(super) unused_names: SpinLock<(), M>,
     /// Linux's `inode_sb_list_lock`.
     pub(super) inodes: SpinLock<(), M>,
+    /// Linux's `inode_hash_lock`.
+    pub(super) hash: SpinLock<(), M>,
+    pub(super) format: Format,
     volumes: Box<[Volume<M>]>,
+    /// Each volume's `wb.list_lock`.
+    dirty: Box<[SpinLock<(), M>]>,
 }
 
 impl<M: Machine> FileSystem<M> {
     pub(crate) fn new(limits: &Limits, tasks: u32) -> Self {
+        let own = match limits.format {
+            Format::Ext4 => LockClass::Reservation,
+            Format::Xfs | Format::Plain => LockClass::InodeFlags,
+        };
+        let disk = || OnDisk {
+            buffers: SpinLock::new(LockClass::PageBuffers, ()),
+            own: SpinLock::new(own, ()),
+            directory: AtomicU32::new(0),
+            dirty: AtomicU32::new(0),
+            blocks: AtomicU32::new(0),
+            changed: Local::new(0),
+        };
         let file = |_| File {
+            disk: disk(),
             dentry: SpinLock::new(LockClass::Dentry, ()),
             inode: SpinLock::new(LockClass::Inode, ()),
             cache: SpinLock::new(LockClass::PageCache, ()),
@@ -58,12 +95,20 @@ impl<M: Machine> FileSystem<M> {
             mutex: Mutex::new(),
             mappings: Mutex::new(),
         };
+        let volumes = 0..limits.volumes.max(1);
+        let of_volume = limits.files.div_ceil(limits.volumes.max(1));
         FileSystem {
             files: (0..limits.files).map(file).collect(),
             descriptors: TaskTable::new(tasks, |_| SpinLock::new(LockClass::Files, ())),
             unused_names: SpinLock::new(LockClass::DentryLru, ()),
             inodes: SpinLock::new(LockClass::InodeList, ()),
-            volumes: (0..limits.volumes.max(1)).map(|_| Volume::new(limits.format)).collect(),
+            hash: SpinLock::new(LockClass::InodeHash, ()),
+            format: limits.format,
+            dirty: volumes
+                .clone()
+                .map(|_| SpinLock::new(LockClass::DirtyInodes, ()))
+                .collect(),
+            volumes: volumes.map(|_| Volume::new(limits.format, of_volume)).collect(),
         }
     }
 
@@ -80,7 +125,14 @@ impl<M: Machine> FileSystem<M> {
     /// Makes the volume of `id` carry out `change`.
     pub(super) fn change(&self, sched: &Scheduler<M>, id: FileId, change: Change) {
         let (volume, number) = self.volume(id);
-        volume.change(sched, number, change);
+        // ORDERING: Relaxed: plain memory.
+        let directory = self.get(id).disk.directory.load(Relaxed);
+        volume.change(sched, directory, number, change);
+    }
+
+    /// The lock of the list of dirty inodes of the volume that `id` is on.
+    pub(super) fn dirty_inodes(&self, id: FileId) -> &SpinLock<(), M> {
+        &self.dirty[place(id, self.volumes.len() as u32).0 as usize]
     }
 
     /// Executes `step` on file `id` as a measured kernel does. Returns `false` if the kernel is not a measured one.

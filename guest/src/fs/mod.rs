@@ -5,6 +5,7 @@
 
 mod change;
 mod commit;
+mod disk;
 mod ext4;
 mod files;
 mod volume;

@@ -18,23 +18,23 @@ pub(super) enum Volume<M: Machine> {
 }
 
 impl<M: Machine> Volume<M> {
-    pub(super) fn new(format: Format) -> Self {
+    pub(super) fn new(format: Format, files: u32) -> Self {
         match format {
             Format::Plain => Volume::Plain(SpinLock::new(LockClass::Journal, ())),
-            Format::Ext4 => Volume::Ext4(Ext4::new()),
+            Format::Ext4 => Volume::Ext4(Ext4::new(files)),
             Format::Xfs => Volume::Xfs(Xfs::new()),
         }
     }
 
-    /// Carries out `change` of file number `file` of this volume. May sleep.
-    pub(super) fn change(&self, sched: &Scheduler<M>, file: u32, change: Change) {
+    /// Carries out `change` of file number `file` of this volume, which is in directory number `directory`. May sleep.
+    pub(super) fn change(&self, sched: &Scheduler<M>, directory: u32, file: u32, change: Change) {
         match self {
             Volume::Plain(journal) => {
                 let on = sched.on_cpu();
                 journal.hold(&on, costs::JOURNAL);
             }
-            Volume::Ext4(ext4) => ext4.change(sched, file, change),
-            Volume::Xfs(xfs) => xfs.change(sched, file, change),
+            Volume::Ext4(ext4) => ext4.change(sched, directory, file, change),
+            Volume::Xfs(xfs) => xfs.change(sched, directory, change),
         }
     }
 

@@ -175,8 +175,10 @@ impl Features {
 /// Chooses the lock. Native and unfair locks are used as asked for. For paravirtual locks [`select`] decides.
 pub fn choose_lock(asked: LockKind, environment: Environment) -> LockKind {
     let native = match asked {
-        LockKind::PvTicket | LockKind::TailPvTicket => LockKind::Ticket,
-        LockKind::PvQspin | LockKind::HybridPvQspin => LockKind::Qspin,
+        LockKind::PvTicket | LockKind::TailPvTicket | LockKind::OpportunisticTicket => LockKind::Ticket,
+        LockKind::PvQspin | LockKind::HybridPvQspin | LockKind::EarlyPvQspin | LockKind::AheadPvQspin => {
+            LockKind::Qspin
+        }
         LockKind::WatchingQspin => LockKind::ExchangeQspin,
         // An unfair lock stays unfair where the host cannot kick.
         LockKind::UnfairPvQspin if !environment.pv_unhalt => return LockKind::UnfairQspin,

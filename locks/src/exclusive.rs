@@ -44,12 +44,13 @@ unsafe impl<P: Platform, B: Backoff> Exclusive<P> for Ttas<B> {}
 unsafe impl<P: Platform> Exclusive<P> for Ticket {}
 // SAFETY: **Exclusion** of `ticket`: halting only delays a waiter. If `S` leaves steps out, the unsafe implementation
 // of `Steps` answers for the consequences.
-unsafe impl<P: Paravirt, S: Steps> Exclusive<P> for PvTicket<S> {}
+unsafe impl<P: Paravirt, S: Steps, const NEAR: u16, const AHEAD: u16> Exclusive<P> for PvTicket<S, NEAR, AHEAD> {}
 // SAFETY: **Exclusion** of `ticket`, as above. What an unlock does after its release changes only the flag.
 unsafe impl<P: Paravirt, S: Steps> Exclusive<P> for TailPvTicket<S> {}
 // SAFETY: **Exclusion** of `qspin`: there are three ways to set the locked byte, and they exclude each other.
 unsafe impl<P: Nodes, L: PendingLayout> Exclusive<P> for Qspin<L> {}
-// SAFETY: **Exclusion** of `pv_qspin`: the locked byte leaves 0 only by an exchange that returns 0.
+// SAFETY: **Exclusion** of `pv_qspin`: the locked byte leaves 0 only by an exchange that returns 0, or by the store of
+// the waiter outside the queue (`OUTSIDE`), before which no other CPU exchanges it.
 unsafe impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Exclusive<P> for PvQueued<T, L, S> {}
 // SAFETY: **Exclusion** of `unfair_qspin`: the locked byte leaves 0 only by an exchange that returns 0.
 unsafe impl<P: Nodes, L: Layout> Exclusive<P> for UnfairQueued<FromWithin<L>> {}

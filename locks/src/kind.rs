@@ -43,6 +43,9 @@ macro_rules! for_each_lock_kind {
             watching_qspin: WatchingQspin = "watching-qspin",
             unfair_watching_qspin: UnfairWatchingQspin = "unfair-watching-qspin",
             tail_pv_ticket: TailPvTicket = "tail-pv-ticket",
+            early_pv_qspin: EarlyPvQspin = "early-pv-qspin",
+            ahead_pv_qspin: AheadPvQspin = "ahead-pv-qspin",
+            opportunistic_ticket: OpportunisticTicket = "opportunistic-ticket",
         }
     };
 }
@@ -96,14 +99,20 @@ pub(crate) use match_kind;
 impl LockKind {
     /// Returns whether waiters are always served in the order of their arrival.
     pub const fn is_fifo(self) -> bool {
-        use LockKind::{PvTicket, Qspin, TailPvTicket, Ticket, WatchingQspin};
-        matches!(self, Ticket | PvTicket | TailPvTicket | Qspin | WatchingQspin)
+        use LockKind::{EarlyPvQspin, OpportunisticTicket, PvTicket, Qspin, TailPvTicket, Ticket, WatchingQspin};
+        let tickets = matches!(self, Ticket | PvTicket | TailPvTicket | OpportunisticTicket);
+        tickets || matches!(self, Qspin | WatchingQspin | EarlyPvQspin)
     }
 
     /// Returns whether a waiter halts once it has spun for long enough, and the unlocker kicks it.
     pub const fn halts(self) -> bool {
-        use LockKind::{HybridPvQspin, PvQspin, PvTicket, TailPvTicket, UnfairPvQspin};
-        matches!(self, PvTicket | TailPvTicket | PvQspin | UnfairPvQspin | HybridPvQspin)
+        use LockKind::{AheadPvQspin, EarlyPvQspin, HybridPvQspin, PvQspin, UnfairPvQspin};
+        use LockKind::{OpportunisticTicket, PvTicket, TailPvTicket};
+        let queued = matches!(
+            self,
+            PvQspin | UnfairPvQspin | HybridPvQspin | EarlyPvQspin | AheadPvQspin
+        );
+        queued || matches!(self, PvTicket | TailPvTicket | OpportunisticTicket)
     }
 
     /// Returns whether a CPU kicks others, which needs a host: because they have halted, or because they seem absent.
@@ -114,8 +123,11 @@ impl LockKind {
     /// Returns whether the word holds tickets, which wrap: bits 0-15 are the ticket being served, bits 16-31 the next
     /// one to draw. In some of these locks bit 0 or bit 16 is a flag and tickets advance by 2.
     pub const fn draws_tickets(self) -> bool {
-        use LockKind::{PreemptableTicket, PvTicket, TailPvTicket, Ticket};
-        matches!(self, Ticket | PvTicket | TailPvTicket | PreemptableTicket)
+        use LockKind::{OpportunisticTicket, PreemptableTicket, PvTicket, TailPvTicket, Ticket};
+        matches!(
+            self,
+            Ticket | PvTicket | TailPvTicket | PreemptableTicket | OpportunisticTicket
+        )
     }
 
     /// Returns whether no unlock accesses the word after it has released the lock, so that the next holder may free the
@@ -263,7 +275,8 @@ mod tests {
             UnknownLock.to_string(),
             "no such lock; expected one of tas, ttas, ticket, pv-ticket, qspin, pv-qspin, unfair-qspin, \
              unfair-pv-qspin, hybrid-pv-qspin, cna-qspin, preemptable-ticket, exchange-qspin, numerous-qspin, \
-             simple-unfair-qspin, watching-qspin, unfair-watching-qspin, tail-pv-ticket"
+             simple-unfair-qspin, watching-qspin, unfair-watching-qspin, tail-pv-ticket, early-pv-qspin, \
+             ahead-pv-qspin, opportunistic-ticket"
         );
     }
 }

@@ -10,7 +10,7 @@
 //! | [`Tas`], [`Ttas`] | none | spins on the word | [`Platform`] |
 //! | [`Ticket`] | arrival | spins on the word | [`Platform`] |
 //! | [`PreemptableTicket`] | arrival, unless waiters are preempted | spins on the word | [`Platform`] |
-//! | [`PvTicket`], [`TailPvTicket`] | arrival | spins, then halts | [`Paravirt`] |
+//! | [`PvTicket`], [`TailPvTicket`], [`OpportunisticTicket`] | arrival | spins, then halts | [`Paravirt`] |
 //! | [`Qspin`] | arrival | spins on a node | [`Nodes`] |
 //! | [`UnfairQspin`] | arrival, but any CPU may overtake | spins on a node | [`Nodes`] |
 //! | [`SimpleUnfairQspin`] | arrival, but newcomers may overtake | spins on a node | [`Nodes`] |
@@ -18,6 +18,8 @@
 //! | [`PvQspin`] | arrival, but a newcomer may overtake once | spins on a node, then halts | [`Nodes`], [`Paravirt`] |
 //! | [`HybridPvQspin`] | as above, or free competition while the head of the queue is halted | likewise | likewise |
 //! | [`UnfairPvQspin`] | arrival, but any CPU may overtake | likewise | likewise |
+//! | [`EarlyPvQspin`] | arrival | likewise | likewise |
+//! | [`AheadPvQspin`] | arrival, except for a waiter outside the queue that gives up | likewise | likewise |
 //! | [`WatchingQspin`] | arrival | spins on a node, kicks absent CPUs | [`Nodes`], [`Paravirt`] |
 //! | [`UnfairWatchingQspin`] | arrival, but newcomers may overtake | likewise | likewise |
 //! | [`ExchangeQspin`] | arrival, except between the first two contenders | spins on a node | [`Nodes`] |
@@ -88,8 +90,8 @@ pub use osq::{Osq, OsqTable};
 pub use paravirt::{Paravirt, WaitTable};
 pub use platform::{Budget, CpuId, Interrupts, Line, Platform, Word};
 pub use preemptable_ticket::PreemptableTicket;
-pub use pv_qspin::{HybridPvQspin, PvQspin, PvQueued, UnfairPvQspin};
-pub use pv_ticket::PvTicket;
+pub use pv_qspin::{AheadPvQspin, EarlyPvQspin, HybridPvQspin, PvQspin, PvQueued, UnfairPvQspin};
+pub use pv_ticket::{OpportunisticTicket, PvTicket};
 pub use qrwlock::{BootRwlock, Qrwlock};
 pub use qspin::Qspin;
 pub use queue::{CpuNodes, Node, NodeTable, Nodes, Numa};
@@ -99,7 +101,7 @@ pub use select::{Environment, Selection, select};
 pub use sharing::Sharing;
 pub use simple_unfair_qspin::SimpleUnfairQspin;
 pub use stats::{BUCKETS, Event, LockStats, Recorder, bucket};
-pub use steal::{Fair, Hybrid, StealOnce, Stealing, Unfair};
+pub use steal::{Ahead, Early, Fair, Hybrid, StealOnce, Stealing, Unfair};
 pub use steps::{AllSteps, Steps};
 pub use tail_pv_ticket::TailPvTicket;
 pub use tas::Tas;

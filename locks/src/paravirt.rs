@@ -137,6 +137,11 @@ impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
         self.locks.clear(cpu);
     }
 
+    /// Returns the number of CPUs for which the table was made.
+    pub(crate) fn cpus(&self) -> usize {
+        self.records.len()
+    }
+
     /// Returns the record of `cpu`.
     fn record(&self, cpu: CpuId) -> &LockWaiting<W, A> {
         &self.records[cpu.0 as usize]
@@ -248,7 +253,8 @@ pub(crate) fn kick<P: Paravirt>(cpu: &P, target: CpuId) {
         .add(Event::PvLatencyKick, clock(cpu).saturating_sub(start));
 }
 
-/// Kicks the CPU that waits for ticket `want` of the lock `key`. Linux: `kvm_unlock_kick`.
+/// Kicks the CPUs that wait for one of the tickets `want` of the lock `key`. Linux: `kvm_unlock_kick`, for one ticket.
+/// The tickets are of 16 bits, and wrap.
 ///
 /// It is harmless to find no waiter: the waiter has not announced itself yet and will read the lock again. It is
 /// harmless to kick a CPU in vain, too.
@@ -258,7 +264,7 @@ pub(crate) fn kick<P: Paravirt>(cpu: &P, target: CpuId) {
 /// the wanted waiter. The record of the wanted waiter does not change, so the search still finds it. (`kvm_unlock_kick`
 /// stops at the first match and so can lose a kick.)
 #[cold]
-pub(crate) fn unlock_kick<P: Paravirt, S: Steps>(cpu: &P, key: usize, want: u32) {
+pub(crate) fn unlock_kick<P: Paravirt, S: Steps>(cpu: &P, key: usize, want: core::ops::Range<u16>) {
     cpu.recorder().add(Event::ReleasedSlow, 1);
     let waiting = cpu.waiting();
     for (index, word) in waiting.cpus.iter().take(cpu.cpus_end().div_ceil(32)).enumerate() {
@@ -276,7 +282,8 @@ pub(crate) fn unlock_kick<P: Paravirt, S: Steps>(cpu: &P, key: usize, want: u32)
             // could be read under the new key, and a needless kick would be sent.
             cpu.fence(Acquire);
             // ORDERING: Relaxed; ordered by the fence.
-            if cpu.load(&record.want, Relaxed) == want {
+            let distance = (cpu.load(&record.want, Relaxed) as u16).wrapping_sub(want.start);
+            if distance < want.end.wrapping_sub(want.start) {
                 cpu.recorder().add(Event::ReleasedSlowKicked, 1);
                 if S::KICK {
                     cpu.kick(target);

@@ -27,7 +27,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::paravirt::{Paravirt, clock, halt, unlock_kick};
-use crate::platform::{Platform, wait_for};
+use crate::platform::{Budget, Platform, wait_for};
 use crate::raw::RawLock;
 use crate::stats::{Event, Recorder};
 use crate::steps::{AllSteps, Steps, unless_omitted};
@@ -68,11 +68,21 @@ impl Form for HeadFlag {
     const BLIND_UNLOCK: bool = true;
 }
 
-/// A ticket lock whose waiters halt and are kicked. First come, first served. `S` plants faults in tests.
+/// A ticket lock whose waiters halt and are kicked. First come, first served.
+///
+/// The `NEAR` waiters next to the holder never halt. An unlock kicks the halted waiters among the next `AHEAD`, at
+/// least 1. `S` plants faults in tests.
 #[derive(Debug)]
-pub struct PvTicket<S = AllSteps>(PhantomData<fn() -> S>);
+pub struct PvTicket<S = AllSteps, const NEAR: u16 = 0, const AHEAD: u16 = 1>(PhantomData<fn() -> S>);
 
-impl<P: Paravirt, S: Steps> RawLock<P> for PvTicket<S> {
+/// The opportunistic ticket lock of Kashyap, Min and Kim (2016): the 18 waiters next to the holder spin without end,
+/// and an unlock kicks four waiters.
+///
+/// The two numbers are the paper's (docs/spec/guest-locks.md, "Published variants"). There the waiters nearby spin for
+/// 2^34 iterations. That the four are the owners of the next four tickets is our reading (uncertain).
+pub type OpportunisticTicket<S = AllSteps> = PvTicket<S, 18, 4>;
+
+impl<P: Paravirt, S: Steps, const NEAR: u16, const AHEAD: u16> RawLock<P> for PvTicket<S, NEAR, AHEAD> {
     #[inline]
     fn lock(cpu: &P, word: &P::Word) {
         // ORDERING: Acquire; if the lock is free this takes it, and pairs with the Release in `unlock`.
@@ -80,7 +90,7 @@ impl<P: Paravirt, S: Steps> RawLock<P> for PvTicket<S> {
         let drawn = cpu.fetch_add_high16(word, INC, unless_omitted(S::LOCK_ACQUIRE, Acquire));
         // The flag is part of this comparison on purpose: the slow path clears it.
         if drawn as u16 != HeadFlag::tail(drawn) {
-            lock_slow::<P, S, HeadFlag>(cpu, word, drawn);
+            lock_slow::<P, S, HeadFlag, NEAR>(cpu, word, drawn);
         }
     }
 
@@ -125,7 +135,8 @@ impl<P: Paravirt, S: Steps> RawLock<P> for PvTicket<S> {
                 // ORDERING: Acquire fence; after the read of the flag above, it pairs with the Release that set it.
                 cpu.fence(Acquire);
             }
-            unlock_kick::<P, S>(cpu, key, mine.wrapping_add(INC).into());
+            let next = mine.wrapping_add(INC);
+            unlock_kick::<P, S>(cpu, key, next..next.wrapping_add(AHEAD * INC));
         }
     }
 
@@ -146,7 +157,8 @@ impl<P: Paravirt, S: Steps> RawLock<P> for PvTicket<S> {
 
 /// Waits for the ticket that `drawn`, the word before the draw, names.
 #[cold]
-pub(crate) fn lock_slow<P: Paravirt, S: Steps, F: Form>(cpu: &P, word: &P::Word, drawn: u32) {
+pub(crate) fn lock_slow<P: Paravirt, S: Steps, F: Form, const NEAR: u16>(cpu: &P, word: &P::Word, drawn: u32) {
+    let mut last = drawn;
     let mut mine = F::tail(drawn);
     let contended = serving(drawn) != mine;
     cpu.wait_begins(word, alone::<F>);
@@ -156,15 +168,30 @@ pub(crate) fn lock_slow<P: Paravirt, S: Steps, F: Form>(cpu: &P, word: &P::Word,
     // ORDERING: Acquire; pairs with the Release in `unlock`, through the read-modify-writes in between.
     let acquire = unless_omitted(S::LOCK_ACQUIRE, Acquire);
     let seen = loop {
-        let threshold = cpu.spin_threshold();
+        let threshold = if is_near::<NEAR>(last, mine) {
+            Budget::UNBOUNDED
+        } else {
+            cpu.spin_threshold()
+        };
         match cpu.wait_until(word, threshold, acquire, |value| {
             serving(value) == mine || is_surplus::<F>(value, mine)
         }) {
             Ok(value) if serving(value) == mine => break value,
-            Ok(value) => mine = wait_outside::<P, F>(cpu, word, value).unwrap_or(mine),
+            Ok(value) => {
+                mine = wait_outside::<P, F>(cpu, word, value).unwrap_or(mine);
+                last = value;
+            }
             // Another waiter may have drawn a ticket meanwhile. Once it gives its ticket back, this waiter must.
             Err(value) if is_too_far(value, mine) => {}
-            Err(_) => lock_spinning::<P, S, F>(cpu, word, mine),
+            // The queue has moved meanwhile.
+            Err(value) if is_near::<NEAR>(value, mine) => last = value,
+            Err(_) => {
+                lock_spinning::<P, S, F>(cpu, word, mine);
+                if NEAR > 0 {
+                    // ORDERING: Relaxed; only how long to spin depends on it.
+                    last = cpu.load(word, Relaxed);
+                }
+            }
         }
     };
     if F::BLIND_UNLOCK && seen & F::FLAG != 0 {
@@ -174,6 +201,11 @@ pub(crate) fn lock_slow<P: Paravirt, S: Steps, F: Form>(cpu: &P, word: &P::Word,
     if contended {
         cpu.contention_end(word);
     }
+}
+
+/// Returns whether the owner of `mine` is one of the `NEAR` waiters next to the holder.
+fn is_near<const NEAR: u16>(word: u32, mine: u16) -> bool {
+    NEAR > 0 && mine.wrapping_sub(serving(word)) <= NEAR * INC
 }
 
 /// Returns the word without waiters: held if it was held, otherwise free.

@@ -96,7 +96,7 @@ pub(crate) fn is_contended<P: Platform>(cpu: &P, word: &P::Word) -> bool {
 #[cold]
 pub(crate) fn lock_slow<P: Nodes, F: Flavor<P, Layout: PendingLayout>>(cpu: &P, word: &P::Word, seen: u32) {
     cpu.wait_begins(word, alone);
-    let taken = lock_pending::<P, F::Layout>(cpu, word, seen);
+    let taken = lock_pending::<P, F>(cpu, word, seen);
     cpu.wait_ends();
     if !taken {
         lock_queued::<P, F>(cpu, word);
@@ -110,7 +110,7 @@ fn alone(word: u32) -> u32 {
 
 /// Waits without a node if the caller is the first waiter. Returns whether the caller holds the lock; if not, it must
 /// queue.
-fn lock_pending<P: Platform, L: PendingLayout>(cpu: &P, word: &P::Word, mut seen: u32) -> bool {
+fn lock_pending<P: Nodes, F: Flavor<P, Layout: PendingLayout>>(cpu: &P, word: &P::Word, mut seen: u32) -> bool {
     if seen == PENDING {
         // ORDERING: Relaxed; only what to try next depends on it.
         let gone = cpu.wait_until(word, HANDOVER_PATIENCE, Relaxed, |now| now != PENDING);
@@ -123,20 +123,22 @@ fn lock_pending<P: Platform, L: PendingLayout>(cpu: &P, word: &P::Word, mut seen
     let before = cpu.fetch_or(word, PENDING, Acquire);
     if before & !LOCKED_MASK != 0 {
         if before & PENDING == 0 {
-            L::clear_pending(cpu, word);
+            F::Layout::clear_pending(cpu, word);
         }
         return false;
     }
     if before & LOCKED_MASK != 0 {
         cpu.contention_begin(word);
         // ORDERING: Acquire; pairs with the Release in `unlock`.
-        wait_for(cpu, word, Acquire, |now| now & LOCKED_MASK == 0);
-        L::take_as_pending(cpu, word);
+        let free = cpu.wait_until(word, F::OUTSIDE, Acquire, |now| now & LOCKED_MASK == 0);
         cpu.contention_end(word);
-    } else {
-        L::take_as_pending(cpu, word);
+        if free.is_err() {
+            F::Layout::clear_pending(cpu, word);
+            return false;
+        }
     }
-    cpu.count(Event::LockPending);
+    F::Layout::take_as_pending(cpu, word);
+    F::count(cpu, Event::LockPending);
     true
 }
 
@@ -156,6 +158,8 @@ pub(crate) trait Flavor<P: Nodes> {
     type Layout: Layout;
     /// Whether [`Flavor::try_lock`] may wait.
     const TRY_WAITS: bool = false;
+    /// For how long the owner of the pending bit waits before it gives the bit up and queues.
+    const OUTSIDE: Budget = Budget::UNBOUNDED;
     /// Whether this lock counts [`Event::LockSlowpath`] itself, at the head of the queue.
     const COUNTED_AT_HEAD: bool = false;
 

@@ -1,4 +1,4 @@
-//! Stealing policies: which CPUs may take a paravirtual queued lock past its queue.
+//! Policies of the paravirtual queued locks: which CPUs may take the lock past its queue, and when waiters are woken.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -11,17 +11,31 @@ use crate::sharing::Sharing;
 mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Fair {}
+    impl Sealed for super::Early {}
+    impl Sealed for super::Ahead {}
     impl Sealed for super::StealOnce {}
     impl Sealed for super::Hybrid {}
     impl Sealed for super::Unfair {}
 }
 
-/// A stealing policy. The trait is sealed because exclusion rests on it.
+/// A policy of a paravirtual queued lock. The trait is sealed because exclusion rests on it.
 pub trait Stealing: sealed::Sealed {
     /// Whether the head of the queue blocks stealing while it spins.
     const HEAD_BLOCKS: bool;
     /// Whether [`Stealing::steal`] may wait.
     const WAITS: bool;
+    /// Whether no CPU may take the lock while another one queues.
+    const FAIR: bool = false;
+    /// For how long the first waiter waits outside the queue, as the owner of the pending bit, before it queues. 0 if
+    /// every waiter queues. Otherwise the policy must be [fair](Stealing::FAIR).
+    const OUTSIDE: Budget = Budget(0);
+    /// Whether a waiter halts at once if its predecessor is halted or preempted (Linux since 4.5).
+    const WATCHES_PREDECESSOR: bool = true;
+    /// Whether the owner kicks a halted waiter as soon as that becomes the head (Linux 4.2). Otherwise the owner lists
+    /// it, and the unlock kicks it.
+    const KICKED_AS_HEAD: bool = false;
+    /// The greatest number of halted waiters behind the head that an unlock kicks together with it.
+    const AHEAD_MAX: usize = 0;
     /// Returns how the lock is shared between its queue and newcomers.
     fn sharing<P: Paravirt>(_cpu: &P) -> Sharing {
         Sharing::LINUX
@@ -79,6 +93,53 @@ impl Stealing for Fair {
 
     fn may_steal(word: u32) -> bool {
         word == 0
+    }
+}
+
+/// No CPU takes the lock past its queue, and a waiter is kicked twice: as the new head, and when the lock is free
+/// (Linux 4.2).
+#[derive(Debug)]
+pub struct Early;
+
+impl Stealing for Early {
+    const HEAD_BLOCKS: bool = false;
+    const WAITS: bool = false;
+    const LISTS_AGAIN: bool = false;
+    const FAIR: bool = true;
+    const WATCHES_PREDECESSOR: bool = false;
+    const KICKED_AS_HEAD: bool = true;
+
+    fn may_steal(word: u32) -> bool {
+        word == 0
+    }
+
+    fn steal<P: Paravirt>(cpu: &P, word: &P::Word) -> bool {
+        qspin::try_lock(cpu, word)
+    }
+}
+
+/// No CPU takes the lock past its queue. The first waiter waits outside the queue for a while, and an unlock kicks
+/// waiters behind the head, too (Long's series of July 2015).
+///
+/// From memory of the series: the number of waiters, and 2^10 iterations outside the queue (uncertain).
+#[derive(Debug)]
+pub struct Ahead;
+
+impl Stealing for Ahead {
+    const HEAD_BLOCKS: bool = false;
+    const WAITS: bool = false;
+    const LISTS_AGAIN: bool = false;
+    const FAIR: bool = true;
+    const OUTSIDE: Budget = Budget(1 << 10);
+    const WATCHES_PREDECESSOR: bool = false;
+    const AHEAD_MAX: usize = 4;
+
+    fn may_steal(word: u32) -> bool {
+        word == 0
+    }
+
+    fn steal<P: Paravirt>(cpu: &P, word: &P::Word) -> bool {
+        qspin::try_lock(cpu, word)
     }
 }
 

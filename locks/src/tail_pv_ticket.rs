@@ -51,7 +51,7 @@ impl<P: Paravirt, S: Steps> RawLock<P> for TailPvTicket<S> {
         let drawn = cpu.fetch_add_high16(word, INC, unless_omitted(S::LOCK_ACQUIRE, Acquire));
         // As in Linux the flag is part of this comparison: a flagged lock takes the slow path.
         if drawn as u16 != (drawn >> 16) as u16 {
-            lock_slow::<P, S, TailFlag>(cpu, word, drawn);
+            lock_slow::<P, S, TailFlag, 0>(cpu, word, drawn);
         }
     }
 
@@ -119,5 +119,5 @@ fn unlock_slow<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, key: usize, befor
         // ORDERING: Acquire fence; after the read of the flag in `unlock`, it pairs with the Release that set it.
         cpu.fence(Acquire);
     }
-    unlock_kick::<P, S>(cpu, key, next.into());
+    unlock_kick::<P, S>(cpu, key, next..next.wrapping_add(INC));
 }

@@ -6,6 +6,7 @@ mod contract;
 mod explore;
 mod histories;
 mod hosted;
+mod lineage;
 mod overtaking;
 mod queued;
 mod races;

@@ -59,8 +59,12 @@ fn bounded<L: RawLock<StepCpu> + 'static>(name: &str, turns: u32, numa_nodes: u3
 #[test]
 fn every_fair_lock_bounds_overtaking() {
     fn queues(kind: LockKind) -> bool {
-        use LockKind::{CnaQspin, ExchangeQspin, NumerousQspin, PreemptableTicket};
-        kind.is_fifo() || matches!(kind, CnaQspin | PreemptableTicket | ExchangeQspin | NumerousQspin)
+        use LockKind::{AheadPvQspin, CnaQspin, ExchangeQspin, NumerousQspin, PreemptableTicket};
+        let bounded = matches!(
+            kind,
+            CnaQspin | PreemptableTicket | ExchangeQspin | NumerousQspin | AheadPvQspin
+        );
+        kind.is_fifo() || bounded
     }
     fn once<L: RawLock<StepCpu> + 'static>(name: &str) {
         bounded::<L>(name, 1, 1);

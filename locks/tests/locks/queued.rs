@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use holdfast_locks::conformance::{Job, exclusion, fifo_order, nested_interrupt, no_lost_kick, try_lock};
 use holdfast_locks::{
-    AllSteps, Budget, CnaQspin, CpuId, Event, ExchangeQspin, Exclusive, Exponential, HybridPvQspin, Interrupts,
-    LockKind, Narrow, Numerous, NumerousQspin, Paravirt, Platform, PreemptableTicket, PvQspin, Qspin, RawLock,
-    SimpleUnfairQspin, Steps, Tas, Ttas, UnfairPvQspin, UnfairQspin, UnfairWatchingQspin, WatchingQspin, Wide,
-    for_each_lock_kind,
+    AheadPvQspin, AllSteps, Budget, CnaQspin, CpuId, EarlyPvQspin, Event, ExchangeQspin, Exclusive, Exponential,
+    HybridPvQspin, Interrupts, LockKind, Narrow, Numerous, NumerousQspin, Paravirt, Platform, PreemptableTicket,
+    PvQspin, Qspin, RawLock, SimpleUnfairQspin, Steps, Tas, Ttas, UnfairPvQspin, UnfairQspin, UnfairWatchingQspin,
+    WatchingQspin, Wide, for_each_lock_kind,
 };
 
 use crate::explore::{Random, RandomWalk, StepWorld, every_schedule, random_schedules};
@@ -83,6 +83,9 @@ fn without_a_step_a_schedule_fails() {
     fails::<PvQspin<Narrow, NoRecheck>>("a missing re-check", 3, 2, 1000);
     fails::<PvQspin<Narrow, NoRetest>>("a missing re-test", 3, 3, 20_000);
     fails::<UnfairPvQspin<Narrow, ReleaseFirst>>("a release before the lock is unlisted", 4, 4, 20_000);
+    fails::<EarlyPvQspin<Narrow, NoKick>>("a missing kick", 3, 1, 1000);
+    fails::<AheadPvQspin<Narrow, NoKick>>("a missing kick", 3, 1, 1000);
+    fails::<AheadPvQspin<Narrow, NoRecheck>>("a missing re-check", 3, 2, 1000);
 }
 
 /// CPU 1 is about to halt for a lock, and is interrupted by a handler that halts for another; then both are released.
@@ -160,6 +163,9 @@ fn variants_conform() {
     conforms::<PvQspin<Wide>>(five);
     conforms::<HybridPvQspin<Wide>>(five);
     conforms::<UnfairPvQspin<Wide>>(five);
+    conforms::<EarlyPvQspin<Wide>>(five);
+    fifo_order::<EarlyPvQspin<Wide>, _>(&StepWorld::new(five));
+    conforms::<AheadPvQspin<Wide>>(Setup::new(16));
     conforms::<UnfairQspin<Wide>>(five);
     conforms::<UnfairQspin<Numerous>>(five);
     conforms::<ExchangeQspin>(five);
@@ -263,6 +269,7 @@ fn the_fifth_level_of_nesting_waits_without_a_node() {
     waits_at_five_levels::<PvQspin>("pv-qspin");
     waits_at_five_levels::<HybridPvQspin>("hybrid-pv-qspin");
     waits_at_five_levels::<UnfairPvQspin>("unfair-pv-qspin");
+    waits_at_five_levels::<EarlyPvQspin>("early-pv-qspin");
     waits_at_five_levels::<UnfairQspin>("unfair-qspin");
     waits_at_five_levels::<SimpleUnfairQspin>("simple-unfair-qspin");
     waits_at_five_levels::<WatchingQspin>("watching-qspin");

@@ -19,6 +19,8 @@ pub struct Setup {
     pub cpus: u32,
     /// The number of iterations that a paravirtual waiter spins before it halts.
     pub spin_threshold: u32,
+    /// The number of CPUs for which the table of waiters is made, if it is more than [`Setup::cpus`].
+    pub cpus_possible: u32,
     /// How often a bounded wait reads its word again, at most. Further reads would only repeat the step.
     pub looks_max: u32,
     /// Whether CPUs check for interrupts. Each check is a step.
@@ -47,6 +49,7 @@ impl Setup {
         Setup {
             cpus,
             spin_threshold: 0,
+            cpus_possible: 0,
             looks_max: 0,
             interrupts: false,
             odds: 0,
@@ -121,7 +124,7 @@ impl<C: Checker> Machine<C> {
         Arc::new(Machine {
             cpus: (0..setup.cpus).map(cpu).collect(),
             nodes: NodeTable::new(setup.cpus as usize),
-            waiting: WaitTable::new(setup.cpus as usize),
+            waiting: WaitTable::new(setup.cpus.max(setup.cpus_possible) as usize),
             progress: AtomicU64::new(0),
             sleepers: Mutex::default(),
             queues: C::Atomic::new(0),

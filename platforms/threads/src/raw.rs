@@ -5,8 +5,9 @@
 use std::time::{Duration, Instant};
 
 use holdfast_locks::{
-    CnaQspin, ExchangeQspin, Exclusive, HybridPvQspin, NumerousQspin, PreemptableTicket, PvQspin, PvTicket, Qspin,
-    RawLock, SimpleUnfairQspin, Tas, Ticket, Ttas, UnfairPvQspin, UnfairQspin, UnfairWatchingQspin, WatchingQspin,
+    AheadPvQspin, CnaQspin, EarlyPvQspin, ExchangeQspin, Exclusive, HybridPvQspin, NumerousQspin, OpportunisticTicket,
+    PreemptableTicket, PvQspin, PvTicket, Qspin, RawLock, SimpleUnfairQspin, Tas, Ticket, Ttas, UnfairPvQspin,
+    UnfairQspin, UnfairWatchingQspin, WatchingQspin,
 };
 
 use crate::cpu::{ThisThread, ThreadWord};
@@ -129,6 +130,12 @@ macro_rules! for_each_raw_lock {
             RawWatchingQspin = WatchingQspin;
             /// The same, and a newcomer may take it past the queue.
             RawUnfairWatchingQspin = UnfairWatchingQspin;
+            /// Queued lock, first come, first served. Waiters spin, then halt, and are woken twice.
+            RawEarlyPvQspin = EarlyPvQspin;
+            /// Queued lock that wakes several waiters together. Waiters spin, then halt.
+            RawAheadPvQspin = AheadPvQspin;
+            /// Ticket lock whose waiters near the front spin without end, and that wakes four waiters together.
+            RawOpportunisticTicket = OpportunisticTicket;
         }
     };
 }

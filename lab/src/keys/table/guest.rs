@@ -83,14 +83,15 @@ pub(super) static GUEST: &[Key] = &[
         .note("Keys of guests and vCPUs (vcpus, hz, pv_unhalt) do not apply to it."),
     key("vm.*.lock", vm!(Choice, boot.kernel.lock)).note(
         "Linux on x86-64 has \"ticket\" from 2.6.25 to 4.1, \"tail-pv-ticket\" for KVM guests from 3.12 to 3.19 and \
-         \"pv-ticket\" in 4.0 and 4.1, \"qspin\" since 4.2, and \"pv-qspin\" for guests from 4.2 to 4.4. Then \
-         waiters may steal the lock: on arrival since 4.5, and since 4.15 only as \"hybrid-pv-qspin\" does. \"tas\" \
-         is what a guest of 4.2 and later takes without PV locks (`virt_spin_lock`). In no kernel: \"ttas\", \
-         \"cna-qspin\" (proposed 2019 to 2021), \"preemptable-ticket\" (a paper of 2013). Proposed in 2014, \
-         before the merge: \"exchange-qspin\" (the queued lock of version 5), \"watching-qspin\" (its PV \
-         form: waiters kick absent CPUs), \"simple-unfair-qspin\" (stealing on arrival), \
-         \"unfair-watching-qspin\" (both), \"numerous-qspin\" (its word for 16384 CPUs and more), \"unfair-qspin\" and \
-         \"unfair-pv-qspin\" (later versions).",
+         \"pv-ticket\" in 4.0 and 4.1, \"qspin\" since 4.2, and for guests \"early-pv-qspin\" in 4.2, \"pv-qspin\" \
+         from 4.5 to 4.14 (4.3 and 4.4 are between the two: fair, and each waiter is kicked once) and \
+         \"hybrid-pv-qspin\" since 4.15. \"tas\" is what a guest of 4.2 and later takes without PV locks \
+         (`virt_spin_lock`). In no kernel: \"ttas\", \"cna-qspin\" (proposed 2019 to 2021), \
+         \"preemptable-ticket\" (a paper of 2013). Proposed in 2014, before the merge: \"exchange-qspin\" (the queued \
+         lock of version 5), \"watching-qspin\" (its PV form: waiters kick absent CPUs), \"simple-unfair-qspin\" \
+         (stealing on arrival), \"unfair-watching-qspin\" (both), \"numerous-qspin\" (its word for 16384 CPUs and \
+         more), \"unfair-qspin\" and \"unfair-pv-qspin\" (later versions). Proposed in July 2015: \"ahead-pv-qspin\" \
+         (wakes waiters ahead). \"opportunistic-ticket\": a paper of 2016 on 4.0.",
     ),
     key("vm.*.hz", vm!(U32, boot.kernel.hz))
         .range(10.0, 10_000.0)

@@ -72,6 +72,13 @@ fn patient<L: Lock<Loom>>() -> Trial {
     trial
 }
 
+/// A queue in a guest of `possible` CPUs.
+fn larger<L: Lock<Loom>>(possible: u32, cpus: u32, preemptions: usize) -> Trial {
+    let mut trial = queue::<L>(cpus, preemptions);
+    trial.setup.cpus_possible = possible;
+    trial
+}
+
 /// Contention on a machine whose compare-stores are two steps.
 fn compare_stores<L: Lock<Loom>>() -> Trial {
     let mut trial = once::<L>(3);
@@ -204,6 +211,13 @@ static UNFOUND: &[Unfound] = &[
         role: Role::Store,
         to: Some(Relaxed),
         reason: "needs a head that the owner lists while it looks: four preemptions of three CPUs, too many to search",
+    },
+    Unfound {
+        file: "pv_qspin.rs",
+        line: "last = cpu.load(&cpu.nodes().at::<L>(last).next, Acquire);",
+        role: Role::Load,
+        to: Some(Relaxed),
+        reason: "an older link costs a needless kick only: the waiter to which it leads spins and halts again",
     },
     Unfound {
         file: "pv_wait.rs",
@@ -446,7 +460,7 @@ orderings! {
     of_numerous_qspin: ["numerous_qspin.rs"] => [once::<NumerousQspin>(6), queue::<NumerousQspin>(3, 2)];
     of_pv_qspin: ["pv_qspin.rs", "pv_wait.rs", "hash.rs"] => [
         twice::<PvQspin>(3), queue::<PvQspin>(3, 2), shared_entry::<PvQspin>(), patient::<PvQspin>(),
-        compare_stores::<PvQspin>(),
+        compare_stores::<PvQspin>(), larger::<AheadPvQspin>(8, 4, 1),
     ];
     of_stealing: ["steal.rs"] => [
         twice::<PvQspin>(3), twice::<HybridPvQspin>(3), twice::<UnfairPvQspin>(3),

@@ -256,6 +256,27 @@ static FAULTS: &[Fault] = faults! {
     "hybrid-pv-qspin" "release of the unlock":
         loom_twice::<HybridPv<NoRelease>> => true,
         not_asked => false;
+    "early-pv-qspin" "kick":
+        loom_twice::<EarlyPvQspin<Narrow, NoKick>> => true,
+        shuttle_twice::<EarlyPvQspin<Narrow, NoKick>> => true;
+    "early-pv-qspin" "barrier of the handover":
+        loom_three::<EarlyPvQspin<Narrow, NoHandoverFence>> => true,
+        not_asked => false;
+    "ahead-pv-qspin" "look at what the exchange for 3 returns":
+        loom_twice::<AheadPvQspin<Narrow, NoRecheck>> => true,
+        shuttle_twice::<AheadPvQspin<Narrow, NoRecheck>> => true;
+    "ahead-pv-qspin" "kick":
+        loom_twice::<AheadPvQspin<Narrow, NoKick>> => true,
+        shuttle_twice::<AheadPvQspin<Narrow, NoKick>> => true;
+    "opportunistic-ticket" "kick":
+        loom_three::<PvTicket<NoKick, 1, 2>> => true,
+        not_asked => false;
+    "opportunistic-ticket" "release of the unlock":
+        loom_twice::<OpportunisticTicket<NoRelease>> => true,
+        not_asked => false;
+    "opportunistic-ticket" "acquire of the lock":
+        loom_twice::<OpportunisticTicket<NoAcquire>> => true,
+        not_asked => false;
     "osq" "leaver looks whether it is the head":
         loom_spinners::<NoLeaveRecheck> => true,
         shuttle_spinners::<NoLeaveRecheck> => true;

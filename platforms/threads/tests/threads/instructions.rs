@@ -236,8 +236,11 @@ fn an_uncontended_lock_and_unlock_have_one_locked_instruction() {
         RawWatchingQspin: 1, 14;
         RawUnfairWatchingQspin: 1, 14;
         RawPvTicket: announced, 38;
+        RawOpportunisticTicket: announced, 38;
         RawPvQspin: announced, 26;
         RawUnfairPvQspin: announced, 26;
         RawHybrid: announced, 28;
+        RawEarlyPvQspin: announced, 26;
+        RawAheadPvQspin: announced, 26;
     }
 }

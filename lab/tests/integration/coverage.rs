@@ -56,7 +56,7 @@ fn dead_tests(cell: &str) -> Vec<String> {
 }
 
 /// Returns what is wrong with the command `holdfast ARGS`, if anything.
-fn dead_command(args: &str) -> Option<String> {
+pub fn dead_command(args: &str) -> Option<String> {
     let known = read("docs/commands.md");
     let words: Vec<&str> = args.split_whitespace().collect();
     let (command, rest) = match words.as_slice() {
@@ -75,6 +75,7 @@ fn dead_command(args: &str) -> Option<String> {
             "--case" => &mut options.cases,
             "--variant" => &mut options.variants,
             "--set" => &mut options.set,
+            "--sweep" => &mut options.sweep,
             flag if flag.starts_with("--") => {
                 if !known.contains(flag) {
                     return Some(format!("docs/commands.md has no option {flag}"));

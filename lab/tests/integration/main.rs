@@ -14,6 +14,7 @@ mod files;
 mod histories;
 mod house;
 mod kernels;
+mod ledger;
 mod mutations;
 mod preemption;
 mod prose;

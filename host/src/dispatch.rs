@@ -120,8 +120,9 @@ impl Host {
     fn program_timer(&mut self, step: &mut Step<'_>) {
         let pcpu = PcpuId(step.pcpu);
         let other = earlier(self.poll_until(pcpu), self.wing.threads.timers.next(pcpu.0));
+        let slice = self.wing.threads.sched.arm_slice_timer(pcpu.0);
         let row = &mut self.pcpus.rows[pcpu];
-        let at = earlier(row.tick_at, other).map(|at| at.max(step.now));
+        let at = earlier(earlier(row.tick_at, slice), other).map(|at| at.max(step.now));
         if at == row.programmed {
             return;
         }

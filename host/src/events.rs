@@ -170,12 +170,16 @@ impl Host {
         self.pcpus.rows[pcpu].programmed = None;
         let tick = self.pcpus.rows[pcpu].tick_at.is_some_and(|at| at <= step.now);
         let timer = self.wing.threads.timers.next(pcpu.0).is_some_and(|at| at <= step.now);
+        let slice = self.wing.threads.sched.slice_due(pcpu.0);
         // The end of polling is not an interrupt: the polling loop reads the clock.
-        if tick || timer || self.poll_until(pcpu).is_none() {
+        if tick || timer || slice || self.poll_until(pcpu).is_none() {
             step.charge(Cost::HostInterrupt, 1);
         }
         while let Some(timer) = self.wing.threads.timers.pop(pcpu.0, step.now) {
             self.timer_expired(timer, step);
+        }
+        if slice {
+            self.wing.threads.sched.slice_timer(pcpu.0, step);
         }
         if tick {
             self.pcpus.rows[pcpu].tick_at = Some(self.pcpus.next_tick(pcpu, step.now));

@@ -24,8 +24,8 @@ pub enum SchedulerKind {
     Eevdf612,
     /// EEVDF of Linux 6.18: a base slice of 0.7 ms.
     Eevdf618,
-    /// EEVDF of Linux 7.3: a thread that yields forfeits the rest of its slice. Missing are the timer that ends slices
-    /// between ticks, and the weight of groups there (docs/validation-scheduler.md).
+    /// EEVDF of Linux 7.3: a timer ends slices between ticks, a group has its whole weight on each pCPU that it keeps
+    /// busy, and a thread that yields forfeits the rest of its slice.
     Eevdf73,
 }
 
@@ -105,6 +105,9 @@ pub enum ShareRule {
     Window,
     /// 3.8 and later: the same with geometric averages.
     Geometric,
+    /// 7.3: the same, and the group's shares are multiplied by the number of its threads, at most the number of pCPUs
+    /// (`calc_concur_shares`).
+    Concurrent,
 }
 
 /// Scheduler features, most of which Linux can switch at run time (`sched_features`).
@@ -152,6 +155,8 @@ pub struct Features {
     pub delay_zero: bool,
     /// EEVDF: deadlines move with their threads (`PLACE_REL_DEADLINE`).
     pub relative_deadline: bool,
+    /// A timer ends slices between ticks (HRTICK; on by default since 7.1).
+    pub slice_timer: bool,
 }
 
 /// Parameters of one level of scheduling domains (docs/spec/host.md, "Load balancing").
@@ -405,10 +410,16 @@ impl SchedConfig {
     }
 
     fn linux_7_3() -> SchedConfig {
+        let before = SchedConfig::linux_6_18();
         SchedConfig {
             kind: SchedulerKind::Eevdf73,
             yields: YieldRule::Forfeit,
-            ..SchedConfig::linux_6_18()
+            shares: ShareRule::Concurrent,
+            features: Features {
+                slice_timer: true,
+                ..before.features
+            },
+            ..before
         }
     }
 

@@ -13,7 +13,7 @@ use super::hierarchy::Hierarchy;
 use super::ids::{EntityId, QueueId};
 use super::policy::{Arrival, Departure};
 use super::timeline::before;
-use super::weight::scaled;
+use super::weight::{NICE_0, mul_div, scaled};
 
 /// Parameters. Nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -142,6 +142,17 @@ impl Eevdf {
         }
         entity.deadline = entity.vruntime.wrapping_add(scaled(self.slice, entity.weight));
         others
+    }
+
+    /// Returns the time that `curr` may still run until its deadline, if it was charged at this time. Nanoseconds.
+    pub(super) fn rest(self, on: &Hierarchy, curr: EntityId) -> u64 {
+        let entity = &on.entities[curr];
+        if !before(entity.vruntime, entity.deadline) {
+            return 0;
+        }
+        let left = entity.deadline.wrapping_sub(entity.vruntime);
+        // Rounded up, since charging rounds down.
+        mul_div(left, entity.weight, NICE_0) + 1
     }
 
     pub(super) fn pick(self, on: &Hierarchy, queue: QueueId, prev: Option<EntityId>) -> Option<EntityId> {

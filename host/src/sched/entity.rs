@@ -133,6 +133,10 @@ pub(crate) struct ShareHistory {
     pub(crate) unaccounted: u64,
     /// The load as a geometric average, if the rule needs it.
     pub(crate) tracked: Tracked,
+    /// The number of runnable threads as a geometric average, times 1024.
+    pub(crate) runnable: Tracked,
+    /// Its contribution to the group's number of runnable threads, times 1024.
+    pub(crate) runnable_contribution: u64,
 }
 
 impl Queue {
@@ -159,6 +163,8 @@ pub(crate) struct Group {
     pub(crate) bandwidth: Option<Bandwidth>,
     /// Sum of its queues' contributions.
     pub(crate) load: u64,
+    /// Sum of their contributions to the number of runnable threads, times 1024.
+    pub(crate) runnable: u64,
     /// Its queue on each pCPU where it has ever had a thread.
     pub(crate) queues: Vec<Option<QueueId>>,
 }

@@ -19,6 +19,11 @@ pub(crate) const MAX_SHARES: u64 = 1 << 18;
 /// climbs all levels.
 pub const GROUP_DEPTH_MAX: u32 = 32;
 
+/// Returns whether a contribution must be made again because the average differs from it by more than a 64th.
+fn changed(contribution: u64, average: u64) -> bool {
+    average.abs_diff(contribution) > contribution / 64
+}
+
 impl Hierarchy {
     /// Checks that a group may have `shares` and stand below `parent`.
     pub(crate) fn check_place(&self, parent: GroupId, shares: u64) -> Result<(), ConfigError> {
@@ -43,13 +48,22 @@ impl Hierarchy {
     /// Returns the weight that the entity of group queue `queue` should have now.
     fn group_weight(&self, queue: QueueId) -> u64 {
         let at = &self.queues[queue];
-        let shares = self.groups[at.group].shares;
+        let shares = self.groups[at.group].shares * self.multiple(at.group);
         let load = match self.share_rule {
             // Counts one thread, so that the first one that comes need not wait for the next walk.
             ShareRule::Walk if at.load == 0 => NICE_0,
             _ => at.load,
         };
         mul_div(shares, load, self.group_load(queue)).clamp(MIN_SHARES, shares)
+    }
+
+    /// Returns by how much the shares of `group` are multiplied: under [`ShareRule::Concurrent`] by its threads, at
+    /// most the number of pCPUs. Linux rounds the number of threads down.
+    pub(super) fn multiple(&self, group: GroupId) -> u64 {
+        if self.share_rule != ShareRule::Concurrent {
+            return 1;
+        }
+        (self.groups[group].runnable / NICE_0).clamp(1, self.leaves.len() as u64)
     }
 
     /// Replaces weight `old` by `new` in the load of `queue`.
@@ -119,7 +133,7 @@ impl Hierarchy {
         let due = match self.share_rule {
             ShareRule::Walk => self.now - self.queues[queue].share.stamp >= self.shares_window_ns,
             ShareRule::Window => self.queues[queue].share.unaccounted >= self.shares_window_ns,
-            ShareRule::Geometric => true,
+            ShareRule::Geometric | ShareRule::Concurrent => true,
         };
         if due {
             self.update_share_history(queue, false);
@@ -138,13 +152,22 @@ impl Hierarchy {
         match self.share_rule {
             ShareRule::Walk => {}
             ShareRule::Window => self.update_window(queue, publish),
-            ShareRule::Geometric => {
+            ShareRule::Geometric | ShareRule::Concurrent => {
                 let now = self.now;
                 let at = &mut self.queues[queue];
                 at.share.tracked.advance(now, at.load);
+                let mut runnable = 0;
+                if self.share_rule == ShareRule::Concurrent {
+                    at.share.runnable.advance(now, u64::from(at.runnable) * NICE_0);
+                    runnable = at.share.runnable.load();
+                }
                 let average = at.share.tracked.load();
-                if publish || average.abs_diff(at.share.contribution) > at.share.contribution / 64 {
+                if publish
+                    || changed(at.share.contribution, average)
+                    || changed(at.share.runnable_contribution, runnable)
+                {
                     self.contribute(queue, average);
+                    self.contribute_runnable(queue, runnable);
                 }
             }
         }
@@ -156,6 +179,14 @@ impl Hierarchy {
         let group = &mut self.groups[at.group];
         group.load = group.load - at.share.contribution + load;
         at.share.contribution = load;
+    }
+
+    /// Sets the contribution of `queue` to its group's number of runnable threads, times 1024.
+    fn contribute_runnable(&mut self, queue: QueueId, runnable: u64) {
+        let at = &mut self.queues[queue];
+        let group = &mut self.groups[at.group];
+        group.runnable = group.runnable - at.share.runnable_contribution + runnable;
+        at.share.runnable_contribution = runnable;
     }
 
     fn update_window(&mut self, queue: QueueId, publish: bool) {

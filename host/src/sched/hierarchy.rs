@@ -18,6 +18,7 @@ use super::entity::{Entity, EntityKind, Group, Queue};
 use super::fault::Fault;
 use super::ids::{EntityId, QueueId};
 use super::policy::Rules;
+use super::weight::NICE_0;
 use crate::boundary::{GroupId, TaskId};
 use crate::ids::IdVec;
 use crate::timers::Timer;
@@ -76,7 +77,7 @@ impl Hierarchy {
             share_rule: config.shares,
             shares_window_ns: match config.shares {
                 ShareRule::Walk => SHARES_RATELIMIT_NS * config.factor(pcpus),
-                ShareRule::Window | ShareRule::Geometric => SHARES_WINDOW_NS,
+                ShareRule::Window | ShareRule::Geometric | ShareRule::Concurrent => SHARES_WINDOW_NS,
             },
             tracks: config.features.load_tracking,
             quota_slice_ns: config.bandwidth_slice_ns,
@@ -131,7 +132,7 @@ impl Hierarchy {
         let weight = match self.share_rule {
             // Until the next walk it has all of the group's shares.
             ShareRule::Walk => self.groups[group].shares,
-            ShareRule::Window | ShareRule::Geometric => super::weight::MIN_SHARES,
+            ShareRule::Window | ShareRule::Geometric | ShareRule::Concurrent => super::weight::MIN_SHARES,
         };
         self.entities
             .push(Entity::new(EntityKind::Group(id), parent_queue, weight));
@@ -189,7 +190,11 @@ impl Hierarchy {
         let at = &mut self.queues[queue];
         let before = at.runnable;
         at.runnable = (i64::from(before) + count) as u32;
-        if at.entity.is_none() {
+        if at.entity.is_some() {
+            if self.share_rule == ShareRule::Concurrent {
+                at.share.runnable.advance(self.now, u64::from(before) * NICE_0);
+            }
+        } else {
             let crowded = |count: u32| i64::from(count >= 2);
             let change = crowded(at.runnable) - crowded(before);
             self.crowded_pcpus = (i64::from(self.crowded_pcpus) + change) as u32;

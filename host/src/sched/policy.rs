@@ -99,6 +99,15 @@ impl Rules {
         }
     }
 
+    /// Returns the time until the slice of the running entity `curr` is over, counted from when it was last charged.
+    /// Nanoseconds. `None` if slices end on ticks only.
+    pub(crate) fn rest(self, on: &Hierarchy, curr: EntityId) -> Option<u64> {
+        match self {
+            Rules::Cfs(_) => None,
+            Rules::Eevdf(eevdf) => Some(eevdf.rest(on, curr)),
+        }
+    }
+
     /// Returns the entity of `queue` that runs next, or `None` if the queue is empty. None of them is running. `prev`
     /// is the thread that ran until now.
     pub(crate) fn pick(self, on: &Hierarchy, queue: QueueId, prev: Option<EntityId>) -> Option<EntityId> {

@@ -8,6 +8,9 @@ use super::{Mask, Scheduler};
 use crate::boundary::{Command, Cost, PcpuId, TaskId};
 use crate::step::Step;
 
+/// The shortest time for which the timer that ends slices is armed (`hrtick_start`). Nanoseconds.
+const SLICE_TIMER_MIN_NS: u64 = 10_000;
+
 impl Scheduler {
     /// Makes `pcpu` reschedule as soon as it can.
     pub(super) fn resched(&mut self, pcpu: u32, step: &mut Step<'_>) {
@@ -129,6 +132,11 @@ impl Scheduler {
         }
         if self.rq(pcpu).polling {
             self.poll_ends.push(pcpu);
+        }
+        let alone_until_now = self.nr_running(pcpu) == 2 && self.rq(pcpu).slice_timer.is_none();
+        if self.features.slice_timer && pcpu != step.pcpu && alone_until_now {
+            // Its running thread needed no timer. Linux has it armed by an interrupt, too (`hrtick_update`).
+            step.ipi(pcpu);
         }
         self.check_preempt(pcpu, task, arrival, step);
     }
@@ -327,6 +335,51 @@ impl Scheduler {
         if core::mem::take(&mut self.rq_mut(pcpu).balance_idle) && self.rq(pcpu).curr.is_none() {
             self.balance_for_idle(pcpu, step);
         }
+    }
+
+    /// Arms the timer that ends the slice of the running thread of `pcpu`, or the slice of a group above it
+    /// (`hrtick_start_fair`), if there is another thread. Otherwise a timer that is armed stays so, until the pCPU is
+    /// idle. Returns when it expires. Nanoseconds.
+    pub(crate) fn arm_slice_timer(&mut self, pcpu: u32) -> Option<u64> {
+        let end = self.slice_end(pcpu);
+        let idle = self.rq(pcpu).curr.is_none();
+        let queue = self.rq_mut(pcpu);
+        queue.slice_timer = end.or(queue.slice_timer.filter(|_| !idle));
+        queue.slice_timer
+    }
+
+    fn slice_end(&self, pcpu: u32) -> Option<u64> {
+        let curr = self.rq(pcpu).curr.filter(|_| self.features.slice_timer)?;
+        if self.nr_running(pcpu) < 2 {
+            return None;
+        }
+        let on = &self.hierarchy;
+        let contended = on
+            .path(self.threads[curr].entity)
+            .filter(|&at| on.queues[on.entities[at].queue].nr > 1);
+        let end = |at| Some(on.entities[at].exec_start + on.policy.rest(on, at)?);
+        let at = contended.filter_map(end).min()?;
+        // Linux arms no shorter timer.
+        Some(at.max(self.now() + SLICE_TIMER_MIN_NS))
+    }
+
+    /// Returns whether the timer that ends slices has expired on `pcpu`.
+    pub(crate) fn slice_due(&self, pcpu: u32) -> bool {
+        self.rq(pcpu).slice_timer.is_some_and(|at| at <= self.now())
+    }
+
+    /// Handles the timer that ends slices, on `pcpu`, which executes the step. Like the tick it preempts under lazy
+    /// preemption, too.
+    pub(crate) fn slice_timer(&mut self, pcpu: u32, step: &mut Step<'_>) {
+        self.rq_mut(pcpu).slice_timer = None;
+        let Some(curr) = self.rq(pcpu).curr else { return };
+        let mut at = Some(self.threads[curr].entity);
+        while let Some(id) = at {
+            self.hierarchy.account(self.hierarchy.entities[id].queue);
+            at = self.hierarchy.parent(id);
+        }
+        self.resched(pcpu, step);
+        self.resched_overdue(step);
     }
 
     /// Handles the scheduler tick of `pcpu`, which executes the step.

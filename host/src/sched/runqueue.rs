@@ -45,6 +45,8 @@ pub(crate) struct RunQueue {
     pub(crate) avg_scan: u64,
     /// Its utilization, if it bounds the search for idle pCPUs: 1024 while a thread runs.
     pub(crate) busy: Tracked,
+    /// When the timer that ends slices expires, if it is armed.
+    pub(crate) slice_timer: Option<u64>,
     /// The record of its last directed yields.
     pub(crate) favors: FavorRecord,
 }

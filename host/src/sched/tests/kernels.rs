@@ -18,7 +18,7 @@ const KINDS: [SchedulerKind; 8] = [
 fn each_feature_comes_with_a_kernel_and_goes_with_a_kernel() {
     /// A feature, the first kind that has it, and the first that has it no more.
     type Life = (&'static str, fn(&Features) -> bool, usize, usize);
-    let lives: [Life; 21] = [
+    let lives: [Life; 22] = [
         ("gentle_fair_sleepers", |has| has.gentle_fair_sleepers, 0, 8),
         ("start_debit", |has| has.start_debit, 0, 8),
         ("wakeup_preemption", |has| has.wakeup_preemption, 0, 8),
@@ -41,6 +41,7 @@ fn each_feature_comes_with_a_kernel_and_goes_with_a_kernel() {
         ("delay_dequeue", |has| has.delay_dequeue, 5, 8),
         ("delay_zero", |has| has.delay_zero, 5, 8),
         ("relative_deadline", |has| has.relative_deadline, 5, 8),
+        ("slice_timer", |has| has.slice_timer, 7, 8),
     ];
     for (name, has, from, until) in lives {
         for (index, kind) in KINDS.into_iter().enumerate() {

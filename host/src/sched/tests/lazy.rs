@@ -91,3 +91,30 @@ fn what_cannot_wait_interrupts_a_pcpu_that_was_asked_lazily() {
         "it was asked"
     );
 }
+
+#[test]
+fn the_timer_that_ends_slices_preempts_whatever_the_preemption() {
+    for preempt in ALL {
+        let (mut bench, sleeper) = bench(preempt, SchedulerKind::Eevdf73);
+        add_hog(&mut bench);
+        ipis(&mut bench, |sched, step| assert!(sched.wake(sleeper, step)));
+        bench.on(1, |sched, step| sched.slice_timer(1, step));
+        assert!(bench.sched.need_resched(1) && !bench.sched.rq(1).lazily, "{preempt:?}");
+    }
+}
+
+#[test]
+fn a_wakeup_arms_the_timer_by_an_ipi_unless_it_is_armed() {
+    let (mut bench, sleeper) = bench(Preempt::Lazy, SchedulerKind::Eevdf73);
+    add_hog(&mut bench);
+    let wake = |bench: &mut Bench| ipis(bench, |sched, step| assert!(sched.wake(sleeper, step)));
+    assert_eq!(wake(&mut bench), 1);
+    bench.on(1, |sched, _| assert!(sched.arm_slice_timer(1).is_some()));
+    assert_eq!(bench.schedule(1), Some(sleeper));
+    bench.now += 1_000;
+    bench.on(1, |sched, _| sched.sleep(1));
+    bench.schedule(1);
+    // The hog is alone again, and the timer stays armed.
+    bench.on(1, |sched, _| assert!(sched.arm_slice_timer(1).is_some()));
+    assert_eq!(wake(&mut bench), 0);
+}

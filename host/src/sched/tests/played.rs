@@ -33,7 +33,7 @@ fn balancing_passes_do_not_move_threads_round_in_a_circle() {
 
 #[test]
 fn of_equal_deadlines_that_of_the_waiting_thread_wins() {
-    for kind in [SchedulerKind::Eevdf66, SchedulerKind::Eevdf612, SchedulerKind::Eevdf73] {
+    for kind in [SchedulerKind::Eevdf66, SchedulerKind::Eevdf612, SchedulerKind::Eevdf618] {
         let mut rig = Rig::new(kind, 1, 250);
         (0..2).for_each(|_| {
             rig.add(0, GroupId(0), None, Habit::HOG);
@@ -99,4 +99,56 @@ fn a_thread_woken_by_one_that_is_about_to_sleep_gets_its_pcpu() {
     };
     assert_eq!(place(true), 0);
     assert_ne!(place(false), 0);
+}
+
+/// Returns the lengths of the slices of two hogs on one pCPU, in tenths of a millisecond.
+fn slices(kind: SchedulerKind) -> Vec<u64> {
+    let mut rig = Rig::new(kind, 1, 250);
+    (0..2).for_each(|_| {
+        rig.add(0, GroupId(0), None, Habit::HOG);
+    });
+    let (mut last, mut since, mut slices) = (None, 0, Vec::new());
+    for at in 1_000..2_000 {
+        rig.run_until(at * MS / 10);
+        if rig.sched.current(0) != last {
+            slices.push(at - since);
+            (last, since) = (rig.sched.current(0), at);
+        }
+    }
+    slices.split_off(2)
+}
+
+#[test]
+fn a_timer_ends_slices_between_ticks() {
+    let by_timer = slices(SchedulerKind::Eevdf73);
+    assert!(by_timer.iter().all(|slice| (7..=8).contains(slice)), "{by_timer:?}");
+    assert_eq!(slices(SchedulerKind::Eevdf618).iter().min(), Some(&40));
+}
+
+/// Returns the least share of a pCPU that a hog of a group has, next to as many hogs of the root group, each on a pCPU
+/// of its own.
+fn share_of_a_group(kind: SchedulerKind, hogs: u32) -> f64 {
+    let mut rig = Rig::new(kind, 4, 250);
+    let group = rig.sched.add_group(None, weight::NICE_0).expect("a group");
+    let add = |rig: &mut Rig, group, pcpu| rig.add(0, group, Some(pcpu), Habit::HOG);
+    let members: Vec<TaskId> = (0..hogs).map(|pcpu| add(&mut rig, group, pcpu)).collect();
+    (0..4).for_each(|pcpu| {
+        add(&mut rig, GroupId(0), pcpu);
+    });
+    rig.run_until(1_000 * MS);
+    let before: Vec<u64> = members.iter().map(|&task| rig.ran(task)).collect();
+    rig.run_until(3_000 * MS);
+    let ran = members.iter().zip(before).map(|(&task, before)| rig.ran(task) - before);
+    ran.min().expect("a member") as f64 / (2_000 * MS) as f64
+}
+
+#[test]
+fn a_group_has_its_weight_on_each_pcpu_that_it_keeps_busy() {
+    let (before, now) = (SchedulerKind::Eevdf618, SchedulerKind::Eevdf73);
+    assert!((share_of_a_group(before, 1) - 0.5).abs() < 0.02);
+    assert!((share_of_a_group(now, 1) - 0.5).abs() < 0.02);
+    assert!((share_of_a_group(before, 4) - 0.2).abs() < 0.02);
+    // Linux rounds the average number of threads down: three or four count.
+    let of_four = share_of_a_group(now, 4);
+    assert!((0.42..0.52).contains(&of_four), "{of_four}");
 }

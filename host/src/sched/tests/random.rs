@@ -1,5 +1,6 @@
 //! Random use: the invariants hold.
 
+use super::super::config::ShareRule;
 use super::*;
 
 fn tasks_of(hierarchy: &Hierarchy, queue: &entity::Queue) -> usize {
@@ -43,7 +44,11 @@ impl Scheduler {
                     stands,
                     "entity of queue {index}"
                 );
-                let shares = hierarchy.groups[queue.group].shares;
+                let most = match hierarchy.share_rule {
+                    ShareRule::Concurrent => hierarchy.leaves.len() as u64,
+                    _ => 1,
+                };
+                let shares = hierarchy.groups[queue.group].shares * most;
                 assert!(
                     (MIN_SHARES..=shares).contains(&hierarchy.entities[entity].weight),
                     "weight of queue {index}"

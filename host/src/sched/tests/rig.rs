@@ -34,6 +34,8 @@ enum What {
     /// The running thread of this pCPU may have come to its sleep.
     Sleep(u32),
     Timer(bool, u32),
+    /// The timer that ends the slice of this pCPU's running thread.
+    Slice(u32),
 }
 
 /// A scheduler with threads, in virtual time.
@@ -45,6 +47,8 @@ pub(super) struct Rig {
     left: Vec<u64>,
     /// When each pCPU last began to run what it runs.
     began: Vec<u64>,
+    /// When the timer that ends slices is due on each pCPU.
+    slices: Vec<Option<u64>>,
     queue: BTreeMap<(u64, u64), What>,
     sequence: u64,
     out: Vec<Command>,
@@ -74,6 +78,7 @@ impl Rig {
             habits: Vec::new(),
             left: Vec::new(),
             began: vec![0; pcpus as usize],
+            slices: vec![None; pcpus as usize],
             queue: BTreeMap::new(),
             sequence: 0,
             out: Vec::new(),
@@ -140,6 +145,11 @@ impl Rig {
                 Timer::Sleep(_) | Timer::Lapic(_) | Timer::Ioapic(_) => panic!("a timer of the host's own"),
             }
         }
+        let slice = self.sched.arm_slice_timer(pcpu);
+        if slice != self.slices[pcpu as usize] {
+            self.slices[pcpu as usize] = slice;
+            slice.into_iter().for_each(|at| self.push(at, What::Slice(pcpu)));
+        }
         while self.sched.next_throttle_change().is_some() {}
         while self.sched.poll_ends.pop().is_some() {}
         if let Some(watch) = self.watch {
@@ -194,6 +204,16 @@ impl Rig {
                 });
             }
             What::Sleep(pcpu) => self.sleeps(pcpu),
+            What::Slice(pcpu) => {
+                // Otherwise it was set again meanwhile.
+                if self.slices[pcpu as usize] == Some(self.now) {
+                    self.slices[pcpu as usize] = None;
+                    self.on(pcpu, |sched, step| {
+                        assert!(sched.slice_due(pcpu));
+                        sched.slice_timer(pcpu, step);
+                    });
+                }
+            }
             What::Timer(period, group) => {
                 let timer = if period {
                     Timer::Period(GroupId(group))

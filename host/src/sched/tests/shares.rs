@@ -1,5 +1,6 @@
 //! How a group's shares divide among the pCPUs on which it has threads.
 
+use super::super::config::ShareRule;
 use super::rig::{ALL, Habit, Rig};
 use super::*;
 
@@ -9,6 +10,21 @@ fn weight_on(rig: &Rig, group: GroupId, pcpu: u32) -> f64 {
     let queue = hierarchy.groups[group].queues[pcpu as usize].expect("a queue of the group");
     let entity = hierarchy.queues[queue].entity.expect("an entity of the group");
     hierarchy.entities[entity].weight as f64
+}
+
+/// Returns by how much the shares of `group` are multiplied, which has `threads` on a host of `pcpus`. Linux rounds the
+/// average number of threads down, so one less may count.
+fn multiple_of(rig: &Rig, group: GroupId, threads: u64, pcpus: u64) -> u64 {
+    let multiple = rig.sched.hierarchy.multiple(group);
+    let most = match rig.sched.hierarchy.share_rule {
+        ShareRule::Concurrent => threads.min(pcpus),
+        _ => 1,
+    };
+    assert!(
+        (most.saturating_sub(1).max(1)..=most).contains(&multiple),
+        "{multiple} of {most}"
+    );
+    multiple
 }
 
 #[test]
@@ -37,7 +53,9 @@ fn each_pcpu_has_the_part_of_the_shares_that_its_load_has_of_the_groups() {
             let total: u64 = counts.iter().sum();
             for (pcpu, count) in (0..).zip(counts).filter(|&(_, count)| count > 0) {
                 for group in groups {
-                    let (found, due) = (weight_on(&rig, group, pcpu), (shares * count) as f64 / total as f64);
+                    let multiple = multiple_of(&rig, group, total, 3);
+                    let due = (shares * count * multiple) as f64 / total as f64;
+                    let found = weight_on(&rig, group, pcpu);
                     assert!(
                         (found / due - 1.0).abs() < 0.04,
                         "{kind:?}, {counts:?}: {found} of {shares} on pcpu {pcpu}, {due} is due"
@@ -61,7 +79,7 @@ fn a_group_that_leaves_a_pcpu_weighs_all_its_shares_on_the_others() {
         };
         rig.add(0, group, Some(1), leaves);
         rig.run_until(700 * MS);
-        let both = weight_on(&rig, group, 0);
+        let both = weight_on(&rig, group, 0) / multiple_of(&rig, group, 2, 2) as f64;
         assert!(
             (480.0..550.0).contains(&both),
             "{kind:?}: {both} of 1024 on one of two pcpus"

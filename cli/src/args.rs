@@ -452,6 +452,10 @@ pub struct ValidateArgs {
     /// With --against threads or kvm: lengths of the critical section in nanoseconds
     #[arg(long, value_name = "NS,NS", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub sections: Vec<u64>,
+    /// With --against kvm: boot a stock Linux in the guests, whose threads call a path of it: BZIMAGE, or by default
+    /// this host's own kernel, /boot/vmlinuz-RELEASE
+    #[arg(long, value_name = "BZIMAGE", num_args = 0..=1, require_equals = true)]
+    pub linux: Option<Option<PathBuf>>,
     /// With --against linux-sched: play the scenarios again on these kernels of Debian, as in --measure 6.1,6.18,
     /// instead of using the recorded figures. It needs Debian's packages and a checkout's root folder.
     #[arg(long, value_name = "SERIES,SERIES", value_delimiter = ',')]

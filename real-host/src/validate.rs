@@ -2,6 +2,7 @@
 
 pub mod guests;
 pub mod judge;
+pub mod linux;
 pub mod threads;
 
 pub use holdfast_locks::LockKind;
@@ -37,6 +38,17 @@ impl Settings {
     /// Returns the default settings for threads.
     pub fn threads() -> Settings {
         Settings::with_short(200)
+    }
+
+    /// Returns the default settings for stock Linux guests, whose kernel has its own locks and sections.
+    pub fn stock() -> Settings {
+        Settings {
+            contenders: vec![2, 4],
+            sections_ns: Vec::new(),
+            locks: Vec::new(),
+            rounds: 3,
+            cell_ms: 2_000,
+        }
     }
 
     /// Returns the default settings for guests, whose kernel adds to each critical section.

@@ -84,12 +84,18 @@ fn check_options(args: &ValidateArgs) -> Result<(), Refused> {
         ("an experiment", !args.experiments.is_empty(), simulated),
         ("--scale", args.scale.is_some(), simulated),
         ("--jobs", args.jobs.jobs.is_some(), simulated),
+        ("--linux", args.linux.is_some(), "--against kvm"),
         ("--measure", !args.measure.is_empty(), "--against linux-sched"),
         ("--seeds", args.seeds.is_some(), "--against published, threads or kvm"),
     ];
     let has_effect = |option: &str, with: &str| match args.against {
         Against::Published => with == simulated || option == "--seeds",
-        Against::Threads | Against::Kvm => with == locks || option == "--seeds",
+        Against::Threads => with == locks || option == "--seeds",
+        // A stock kernel has its own locks and sections.
+        Against::Kvm if args.linux.is_some() => {
+            matches!(option, "--linux" | "--profile" | "--contenders" | "--seeds")
+        }
+        Against::Kvm => with == locks || option == "--seeds",
         Against::LinuxSched => option == "--measure" || option == "an experiment",
     };
     match all

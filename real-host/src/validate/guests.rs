@@ -20,6 +20,7 @@ use super::Settings;
 use super::judge::Row;
 use crate::calibrate::{Host, machine_of};
 use crate::kvm::{Failed, attempt, offer_what_is_here, outcome};
+use crate::linux::Linux;
 
 /// Real time after which a guest counts as lost: a hundred times its usual time.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -27,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(15);
 const RETRIES_MAX: u32 = 2;
 
 /// Returns this host's configuration as far as its files show it: halt polling and pause-loop exiting.
-fn host_config(profile: &MachineProfile, host: &Host) -> HostConfig {
+pub(super) fn host_config(profile: &MachineProfile, host: &Host) -> HostConfig {
     let told = |name: &str| {
         let path = format!("/sys/module/kvm/parameters/{name}");
         std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()
@@ -45,7 +46,7 @@ fn host_config(profile: &MachineProfile, host: &Host) -> HostConfig {
 }
 
 /// Returns the configuration of one lock in one topology, for both sides.
-fn config(settings: &Settings, kind: LockKind, vcpus: u32, held_ns: u64, machine: &Config) -> Config {
+pub(super) fn config(settings: &Settings, kind: LockKind, vcpus: u32, held_ns: u64, machine: &Config) -> Config {
     let mut config = machine.clone();
     let vm = &mut config.vms[0];
     vm.name = "contenders".to_owned();
@@ -72,13 +73,37 @@ fn config(settings: &Settings, kind: LockKind, vcpus: u32, held_ns: u64, machine
 }
 
 /// A lock in a topology with its samples so far.
-struct Cell {
-    vcpus: u32,
-    section_ns: u64,
-    kind: LockKind,
-    config: Config,
-    samples: Vec<f64>,
-    lost: Vec<String>,
+#[derive(Clone)]
+pub(super) struct Cell {
+    pub(super) vcpus: u32,
+    pub(super) section_ns: u64,
+    pub(super) lock: String,
+    /// What a stock Linux runs, and the name of its path. `None`: the guests have our own kernel.
+    pub(super) linux: Option<(Linux, &'static str)>,
+    /// The acquisitions that count as one operation.
+    pub(super) sections: f64,
+    /// What is simulated.
+    pub(super) config: Config,
+    pub(super) samples: Vec<f64>,
+    pub(super) lost: Vec<String>,
+}
+
+impl Cell {
+    /// Returns what is measured. The time between two calls of a stock Linux is its own.
+    fn measured(&self) -> Config {
+        let mut config = self.config.clone();
+        if self.linux.is_some()
+            && let Workload::Contend(contend) = &mut config.vms[0].boot.workload
+        {
+            contend.think_ns = 0;
+        }
+        config
+    }
+
+    /// Returns the median of the samples.
+    pub(super) fn median(&self) -> f64 {
+        Summary::of(&self.samples).map_or(0.0, |summary| summary.median)
+    }
 }
 
 /// Measures and predicts. `keep` gets each row as soon as it is complete. `step` gets the name of the next step and the
@@ -101,10 +126,12 @@ pub fn compare(
     let total = (topologies * (settings.locks.len() * settings.rounds as usize + 1)) as u64;
     for &vcpus in &settings.contenders {
         for &section_ns in &settings.sections_ns {
-            let cell = |kind| Cell {
+            let cell = |kind: LockKind| Cell {
                 vcpus,
                 section_ns,
-                kind,
+                lock: kind.name().to_owned(),
+                linux: None,
+                sections: 1.0,
                 config: config(settings, kind, vcpus, section_ns, &machine),
                 samples: Vec::new(),
                 lost: Vec::new(),
@@ -112,11 +139,11 @@ pub fn compare(
             let mut cells: Vec<Cell> = settings.locks.iter().map(|&kind| cell(kind)).collect();
             for round in 0..settings.rounds {
                 for cell in &mut cells {
-                    let what = format!("{vcpus} vCPUs, {section_ns} ns, round {}: {}", round + 1, cell.kind);
+                    let what = format!("{vcpus} vCPUs, {section_ns} ns, round {}: {}", round + 1, cell.lock);
                     if step(&what, total).is_break() {
                         return Err(Failure::CalledOff);
                     }
-                    measure(cell, round, call_off)?;
+                    measure(cell, round, LIMIT, call_off)?;
                 }
             }
             if step(&format!("{vcpus} vCPUs, {section_ns} ns, predicted"), total).is_break() {
@@ -130,11 +157,13 @@ pub fn compare(
     Ok(())
 }
 
-fn measure(cell: &mut Cell, round: u32, call_off: &CallOff) -> Result<(), Failure> {
-    cell.config.seed = u64::from(round) + 1;
+pub(super) fn measure(cell: &mut Cell, round: u32, limit: Duration, call_off: &CallOff) -> Result<(), Failure> {
+    let mut config = cell.measured();
+    config.seed = u64::from(round) + 1;
     let mut tries = 0;
     loop {
-        let failed = match attempt(None, &cell.config, LIMIT, call_off).map(|report| rate(&outcome(report))) {
+        let linux = cell.linux.as_ref().map(|(linux, _)| linux);
+        let failed = match attempt(linux, &config, limit, call_off).map(|report| rate(&outcome(report))) {
             Ok(Ok(sample)) => {
                 cell.samples.push(sample);
                 return Ok(());
@@ -157,7 +186,7 @@ fn measure(cell: &mut Cell, round: u32, call_off: &CallOff) -> Result<(), Failur
 ///
 /// # Errors
 /// Only [`Failure::CalledOff`]. Rows contain other failures.
-fn predict(cells: Vec<Cell>, histories: u32, call_off: &CallOff) -> Result<Vec<Row>, Failure> {
+pub(super) fn predict(cells: Vec<Cell>, histories: u32, call_off: &CallOff) -> Result<Vec<Row>, Failure> {
     let next = AtomicUsize::new(0);
     let jobs = cells.len() * histories as usize;
     let work = || {
@@ -169,7 +198,9 @@ fn predict(cells: Vec<Cell>, histories: u32, call_off: &CallOff) -> Result<Vec<R
             }
             let mut config = cells[job / histories as usize].config.clone();
             config.seed = (job % histories as usize) as u64 + 1;
-            done.push((job, run(&config, call_off).and_then(|outcome| rate(&outcome))));
+            let sections = cells[job / histories as usize].sections;
+            let rate = run(&config, call_off).and_then(|outcome| rate(&outcome));
+            done.push((job, rate.map(|rate| rate / sections)));
         }
     };
     let workers = thread::available_parallelism().map_or(1, usize::from).min(jobs.max(1));
@@ -190,13 +221,14 @@ fn predict(cells: Vec<Cell>, histories: u32, call_off: &CallOff) -> Result<Vec<R
         Row {
             threads: cell.vcpus,
             section_ns: cell.section_ns,
-            lock: cell.kind.name().to_owned(),
+            path: cell.linux.as_ref().map(|&(_, path)| path.to_owned()),
+            measured: cell.median(),
+            lock: cell.lock,
             failure: rates.as_ref().err().map(Failure::to_string),
             predicted: rates
                 .ok()
                 .and_then(|rates| Summary::of(&rates))
                 .map(|summary| summary.median),
-            measured: Summary::of(&cell.samples).map_or(0.0, |summary| summary.median),
             samples: cell.samples,
             retries: cell.lost.len() as u32,
             lost: cell.lost,

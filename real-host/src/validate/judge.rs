@@ -10,6 +10,8 @@ pub struct Row {
     pub threads: u32,
     /// Length of the critical section in nanoseconds.
     pub section_ns: u64,
+    /// The path of a stock Linux that the threads call; null for our own kernel and for threads of this machine.
+    pub path: Option<String>,
     /// Name of the lock.
     pub lock: String,
     /// Predicted acquisitions per second; null if the simulation failed.
@@ -38,7 +40,11 @@ impl Row {
     }
 
     fn is_beside(&self, other: &Row) -> bool {
-        (self.threads, self.section_ns) == (other.threads, other.section_ns)
+        self.place() == other.place()
+    }
+
+    fn place(&self) -> (u32, u64, Option<&str>) {
+        (self.threads, self.section_ns, self.path.as_deref())
     }
 }
 
@@ -49,6 +55,8 @@ pub struct Topology {
     pub threads: u32,
     /// Length of the critical section in nanoseconds.
     pub section_ns: u64,
+    /// The path of a stock Linux.
+    pub path: Option<String>,
     /// Median of the absolute logarithms of predicted over measured.
     pub median_log_ratio: Option<f64>,
     /// Number of pairs of locks that the measurement distinguishes: their samples do not overlap, and their medians
@@ -56,6 +64,12 @@ pub struct Topology {
     pub pairs: u32,
     /// Number of these pairs whose order is predicted correctly.
     pub pairs_right: u32,
+}
+
+impl Topology {
+    fn place(&self) -> (u32, u64, Option<&str>) {
+        (self.threads, self.section_ns, self.path.as_deref())
+    }
 }
 
 /// Judgment of all predictions.
@@ -80,7 +94,7 @@ const EQUAL: f64 = 1.1;
 pub fn judge(rows: Vec<Row>) -> Judgment {
     let mut topologies: Vec<Topology> = Vec::new();
     for row in &rows {
-        let known = |topology: &Topology| (topology.threads, topology.section_ns) == (row.threads, row.section_ns);
+        let known = |topology: &Topology| topology.place() == row.place();
         if !topologies.iter().any(known) {
             let beside: Vec<&Row> = rows.iter().filter(|other| other.is_beside(row)).collect();
             topologies.push(topology(&beside));
@@ -115,6 +129,7 @@ fn topology(rows: &[&Row]) -> Topology {
     Topology {
         threads: rows[0].threads,
         section_ns: rows[0].section_ns,
+        path: rows[0].path.clone(),
         median_log_ratio: median(rows.iter().copied()),
         pairs,
         pairs_right: right,
@@ -148,6 +163,7 @@ mod tests {
         Row {
             threads: 4,
             section_ns: 200,
+            path: None,
             lock: lock.to_owned(),
             predicted: Some(predicted),
             failure: None,

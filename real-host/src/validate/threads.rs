@@ -78,6 +78,7 @@ fn row(cell: Setup, samples: Vec<f64>, predicted: Result<f64, Failure>) -> Row {
     Row {
         threads: cell.threads,
         section_ns: cell.span.ns,
+        path: None,
         lock: cell.kind.name().to_owned(),
         failure: predicted.as_ref().err().map(Failure::to_string),
         predicted: predicted.ok(),

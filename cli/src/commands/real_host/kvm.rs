@@ -171,7 +171,7 @@ pub fn usable(what: &str) -> Result<(), Skipped> {
 }
 
 /// Reads the kernel in `file`, or this host's own. A host without a readable kernel is not a mistake of the user.
-fn kernel(file: Option<&Path>, path: KernelPath, runs: &str) -> anyhow::Result<Linux> {
+pub(super) fn kernel(file: Option<&Path>, path: KernelPath, runs: &str) -> anyhow::Result<Linux> {
     match (linux::read(file, path), file) {
         (Ok(linux), _) => Ok(linux),
         (Err(error), Some(_)) => Err(Refused::Unbootable(error.to_string()).into()),

@@ -8,9 +8,10 @@ use holdfast_lab::file;
 use holdfast_lab::profile::MachineProfile;
 use holdfast_lab::run::Failure;
 use holdfast_real_host::calibrate::{self, Calibration, Host};
+use holdfast_real_host::linux::{KernelPath, Linux};
 use holdfast_real_host::machine::Machine;
 use holdfast_real_host::validate::judge::{GOAL, Judgment, Row, judge};
-use holdfast_real_host::validate::{LockKind, Settings, guests, threads};
+use holdfast_real_host::validate::{LockKind, Settings, guests, linux, threads};
 use serde::Serialize;
 
 use crate::Done;
@@ -41,13 +42,20 @@ struct Report<'r> {
 pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
     let begun = Instant::now();
     let on_kvm = args.against == Against::Kvm;
-    let against = if on_kvm { "kvm" } else { "threads" };
+    let against = match (on_kvm, &args.linux) {
+        (true, Some(_)) => "kvm-linux",
+        (true, None) => "kvm",
+        _ => "threads",
+    };
     let path = args.out.as_ref();
     let path = path.map(|folder| folder.join(format!("reality-{against}.json")));
     output::check(path.as_deref())?;
     if on_kvm {
         super::kvm::usable("validate --against kvm")?;
     }
+    let stock = args.linux.as_ref();
+    let stock = stock.map(|file| super::kvm::kernel(file.as_deref(), KernelPath::Dup, "validate --against kvm"));
+    let stock = stock.transpose()?;
     let locks: Result<Vec<_>, _> = args.locks.iter().map(|name| lock(name)).collect();
     let locks = locks?;
     let stated = args.profile.as_deref().map(super::calibrate::profile).transpose()?;
@@ -70,7 +78,7 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
         .as_ref()
         .or(calibration.as_ref().map(|calibration| &calibration.profile));
     let profile = profile.unwrap_or(&base);
-    let (rows, failure) = compare(args, &locks, profile, &host)?;
+    let (rows, failure) = compare(args, stock, &locks, profile, &host)?;
     let complete = worker::check(signal::call_off()?).is_continue();
     let judgment = judge(rows);
     let report = Report {
@@ -133,6 +141,7 @@ fn warn(rows: &[Row]) {
 /// Returns the complete rows, and the failure that prevented the others, if any.
 fn compare(
     args: &ValidateArgs,
+    stock: Option<Linux>,
     locks: &[LockKind],
     profile: &MachineProfile,
     host: &Host,
@@ -142,9 +151,10 @@ fn compare(
     let (kept, shown) = (Arc::clone(&rows), Arc::clone(&bar));
     let (profile, host) = (profile.clone(), host.clone());
     let on_kvm = args.against == Against::Kvm;
-    let mut settings = match on_kvm {
-        true => Settings::guests(),
-        false => Settings::threads(),
+    let mut settings = match (on_kvm, &stock) {
+        (true, Some(_)) => Settings::stock(),
+        (true, None) => Settings::guests(),
+        _ => Settings::threads(),
     };
     settings.rounds = args.seeds.unwrap_or(settings.rounds);
     given(&mut settings.locks, locks);
@@ -157,6 +167,9 @@ fn compare(
             worker::check(call_off)
         };
         let keep = &mut |row| kept.lock().unwrap_or_else(PoisonError::into_inner).push(row);
+        if let Some(stock) = &stock {
+            return linux::compare(&settings, stock, &profile, &host, call_off, step, keep);
+        }
         if on_kvm {
             return guests::compare(&settings, &profile, &host, call_off, step, keep);
         }
@@ -174,8 +187,9 @@ fn lock(name: &str) -> Result<LockKind, Refused> {
 }
 
 fn show(judgment: &Judgment) -> anyhow::Result<()> {
-    let header = "threads or vCPUs | section, ns | lock | measured, 1/s | range | predicted, 1/s | ratio | log ratio";
-    let mut table = output::table(header.split(" | "), 3);
+    let header =
+        "threads or vCPUs | section, ns | path | lock | measured, 1/s | range | predicted, 1/s | ratio | log ratio";
+    let mut table = output::table(header.split(" | "), 4);
     for row in &judgment.rows {
         let range = row
             .samples
@@ -187,6 +201,7 @@ fn show(judgment: &Judgment) -> anyhow::Result<()> {
         table.add_row([
             row.threads.to_string(),
             row.section_ns.to_string(),
+            row.path.clone().unwrap_or_else(|| "-".to_owned()),
             row.lock.clone(),
             output::number(row.measured),
             format!("{} - {}", output::number(range.0), output::number(range.1)),
@@ -196,12 +211,13 @@ fn show(judgment: &Judgment) -> anyhow::Result<()> {
         ]);
     }
     output::line(&table.to_string())?;
-    let header = "threads or vCPUs | section, ns | median |log ratio| | pairs that differ | in the right order";
-    let mut table = output::table(header.split(" | "), 2);
+    let header = "threads or vCPUs | section, ns | path | median |log ratio| | pairs that differ | in the right order";
+    let mut table = output::table(header.split(" | "), 3);
     for topology in &judgment.topologies {
         table.add_row([
             topology.threads.to_string(),
             topology.section_ns.to_string(),
+            topology.path.clone().unwrap_or_else(|| "-".to_owned()),
             dash(topology.median_log_ratio, |log| format!("{log:.2}")),
             topology.pairs.to_string(),
             topology.pairs_right.to_string(),

@@ -1,0 +1,251 @@
+//! Comparison of predictions with stock Linux guests on this host's KVM: the threads of one process call a path of the
+//! kernel, on two CPUs.
+//!
+//! Which share of a call the path's lock covers comes from the measured profile of a kernel (`kernels/`). How long a
+//! call takes where nothing contends is measured here, with one thread on one vCPU: that row calibrates the
+//! prediction, and all other rows are predictions.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use holdfast_lab::profile::MachineProfile;
+use holdfast_lab::shipped::{KERNELS, Shipped};
+use holdfast_locks::LockKind;
+use holdfast_sim::{CallOff, Config, Failure};
+use holdfast_workloads::{Contend, Workload};
+use serde::Deserialize;
+
+use super::Settings;
+use super::guests::{Cell, config, host_config, measure, predict};
+use super::judge::Row;
+use crate::calibrate::{Host, machine_of};
+use crate::linux::{KernelPath, Linux};
+
+/// Real time after which a guest counts as lost. A stock kernel boots in 10 to 20 s in an emulated host.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The spinlocks of a stock guest, with what the simulator takes for them.
+const LOCKS: [(&str, LockKind); 3] = [
+    ("pvspin", LockKind::HybridPvQspin),
+    ("nopvspin", LockKind::HybridPvQspin),
+    ("test-and-set", LockKind::HybridPvQspin),
+];
+
+/// A path with a lock that the threads of a process share, by the names in the measured profiles.
+struct Path {
+    name: &'static str,
+    path: KernelPath,
+    operation: &'static str,
+    class: &'static str,
+}
+
+const PATHS: [Path; 1] = [Path {
+    name: "dup",
+    path: KernelPath::Dup,
+    operation: "dup_close",
+    class: "files",
+}];
+
+/// A measured operation, as far as it matters here (docs/kernels.md).
+#[derive(Deserialize)]
+struct Operation {
+    instructions: f64,
+    locks: Vec<Lock>,
+}
+
+#[derive(Deserialize)]
+struct Lock {
+    class: String,
+    count: f64,
+    hold: f64,
+}
+
+/// What a call does with its lock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Share {
+    /// Acquisitions of the lock.
+    sections: f64,
+    /// Share of the call's instructions during which it is held.
+    held: f64,
+}
+
+impl Path {
+    /// Returns what a call does with its lock in the kernel of `file`.
+    fn share(&self, file: &Shipped) -> Share {
+        let table: toml::Table = file.text.parse().expect("shipped kernels are valid");
+        let operation = table["operation"][self.operation].clone();
+        let operation: Operation = operation.try_into().expect("shipped kernels are valid");
+        let shared = || operation.locks.iter().filter(|lock| lock.class == self.class);
+        Share {
+            sections: shared().map(|lock| lock.count).sum(),
+            held: shared().map(|lock| lock.count * lock.hold).sum::<f64>() / operation.instructions,
+        }
+    }
+}
+
+/// Returns the measured kernel of the series of `release`, or the newest.
+fn kernel_of(release: &str) -> &'static Shipped {
+    let is_of = |file: &&Shipped| {
+        let rest = release.strip_prefix(file.name.trim_start_matches("linux-"));
+        rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))
+    };
+    let file = KERNELS.iter().find(is_of).or(KERNELS.last());
+    file.expect("kernels are shipped")
+}
+
+/// Returns the configuration of one lock, without the times of its calls.
+fn stock(settings: &Settings, lock: usize, vcpus: u32, machine: &Config) -> Config {
+    let mut config = config(settings, LOCKS[lock].1, vcpus, 0, machine);
+    let vm = &mut config.vms[0];
+    vm.boot.kernel.nopvspin = lock == 1;
+    vm.host.pv_unhalt &= lock != 2;
+    config
+}
+
+fn contend(config: &mut Config) -> &mut Contend {
+    match &mut config.vms[0].boot.workload {
+        Workload::Contend(contend) => contend,
+        other => panic!("a stock guest contends, and does not run {other:?}"),
+    }
+}
+
+/// Measures and predicts. `linux` has the kernel. The other arguments are those of
+/// [`guests::compare`](super::guests::compare).
+///
+/// # Errors
+/// If a measurement fails repeatedly or cannot succeed, or [`Failure::CalledOff`].
+pub fn compare(
+    settings: &Settings,
+    linux: &Linux,
+    profile: &MachineProfile,
+    host: &Host,
+    call_off: &CallOff,
+    step: &mut dyn FnMut(&str, u64) -> ControlFlow<()>,
+    keep: &mut dyn FnMut(Row),
+) -> Result<(), Failure> {
+    let machine = machine_of(profile, host);
+    let mut machine = machine.ok_or_else(|| Failure::Invalid("a cost is beyond all measure".to_owned()))?;
+    machine.host = host_config(profile, host);
+    let kernel = kernel_of(&linux.kernel.release());
+    let cells = 1 + settings.contenders.len() * LOCKS.len();
+    let total = (PATHS.len() * cells * (settings.rounds as usize + 1)) as u64;
+    let mut next = |what: String| match step(&what, total).is_break() {
+        true => Err(Failure::CalledOff),
+        false => Ok(()),
+    };
+    for path in &PATHS {
+        let share = path.share(kernel);
+        let cell = |lock: usize, vcpus: u32| Cell {
+            vcpus,
+            section_ns: 0,
+            lock: LOCKS[lock].0.to_owned(),
+            linux: Some((
+                Linux {
+                    path: path.path,
+                    ..linux.clone()
+                },
+                path.name,
+            )),
+            sections: share.sections,
+            config: stock(settings, lock, vcpus, &machine),
+            samples: Vec::new(),
+            lost: Vec::new(),
+        };
+        let mut run = |cell: &mut Cell| -> Result<(), Failure> {
+            for round in 0..settings.rounds {
+                next(format!(
+                    "{}, {} vCPUs, round {}: {}",
+                    path.name,
+                    cell.vcpus,
+                    round + 1,
+                    cell.lock
+                ))?;
+                measure(cell, round, LIMIT, call_off)?;
+            }
+            Ok(())
+        };
+        let mut alone = cell(0, 1);
+        run(&mut alone)?;
+        let times = calibrate(&mut alone, share, settings.rounds, call_off, keep)?;
+        for &vcpus in &settings.contenders {
+            let mut cells: Vec<Cell> = (0..LOCKS.len()).map(|lock| cell(lock, vcpus)).collect();
+            for cell in &mut cells {
+                run(cell)?;
+                cell.section_ns = times.held_ns;
+                times.clone_into_config(&mut cell.config);
+            }
+            predict(cells, settings.rounds, call_off)?
+                .into_iter()
+                .for_each(&mut *keep);
+        }
+    }
+    Ok(())
+}
+
+/// The times of a section and of what is between two sections.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    held_ns: u64,
+    think_ns: u64,
+}
+
+impl Times {
+    fn clone_into_config(self, config: &mut Config) {
+        let contend = contend(config);
+        (contend.held_ns, contend.think_ns) = (self.held_ns, self.think_ns);
+    }
+}
+
+/// Divides the measured time of a call. What the simulated guest adds to a call, its lock and its system call, is taken
+/// from the time outside the lock, so that the row of `alone` is predicted as it was measured.
+fn calibrate(
+    alone: &mut Cell,
+    share: Share,
+    rounds: u32,
+    call_off: &CallOff,
+    keep: &mut dyn FnMut(Row),
+) -> Result<Times, Failure> {
+    let section_ns = 1e9 / alone.median().max(1.0) / share.sections;
+    let mut times = Times {
+        held_ns: (section_ns * share.held) as u64,
+        think_ns: (section_ns * (1.0 - share.held)) as u64,
+    };
+    alone.section_ns = times.held_ns;
+    for last in [false, true] {
+        times.clone_into_config(&mut alone.config);
+        let rows = predict(vec![alone.clone()], rounds, call_off)?;
+        if last {
+            rows.into_iter().for_each(&mut *keep);
+        } else if let Some(rate) = rows.first().and_then(|row| row.predicted) {
+            let longer = 1e9 / rate.max(1.0) / share.sections - section_ns;
+            times.think_ns = (times.think_ns as f64 - longer).max(0.0) as u64;
+        }
+    }
+    Ok(times)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_of_dup_and_close_takes_the_lock_of_the_file_table_twice() {
+        for file in KERNELS {
+            let share = PATHS[0].share(file);
+            assert!((1.9..2.2).contains(&share.sections), "{}: {share:?}", file.name);
+            assert!((0.05..0.4).contains(&share.held), "{}: {share:?}", file.name);
+        }
+    }
+
+    #[test]
+    fn a_release_names_its_series() {
+        for (release, name) in [
+            ("6.1.0-56-cloud-amd64", "linux-6.1"),
+            ("6.12.107+deb13-cloud-amd64", "linux-6.12"),
+            ("7.3.4+deb13-cloud-amd64", "linux-7.3"),
+            ("5.10.0", "linux-7.3"),
+        ] {
+            assert_eq!(kernel_of(release).name, name);
+        }
+    }
+}

@@ -80,8 +80,8 @@ impl<M: Machine> Commits<M> {
         true
     }
 
-    /// Notes `changes` of the open transaction. A handle's end takes no lock of the journal (jbd2 since 2.6.36, XFS since
-    /// 2.6.39).
+    /// Notes `changes` of the open transaction. A handle's end takes no lock of the journal (jbd2 since 2.6.36, XFS
+    /// since 2.6.39).
     pub(super) fn add(&self, changes: u32) {
         self.changes.fetch_add(changes, Relaxed);
     }

@@ -1,8 +1,8 @@
 //! What files on a disk take besides the page cache's locks: buffers of pages, dirty inodes, names and inodes.
 //!
-//! Counts and times are measured under Linux 6.1 (`kernels/ext4-6.1.toml`, `kernels/xfs-6.1.toml`). What differs in 3.14:
-//! every page has buffers, XFS's too (until 4.19, uncertain). Pages leave the page cache one by one (until 4.15, commit
-//! aa65c29ce1b6, uncertain).
+//! Counts and times are measured under Linux 6.1 (`kernels/ext4-6.1.toml`, `kernels/xfs-6.1.toml`). What differs in
+//! 3.14: every page has buffers, XFS's too (until 4.19, uncertain). Pages leave the page cache one by one (until 4.15,
+//! commit aa65c29ce1b6, uncertain).
 //!
 //! A plain file system has none of this. Its figures are estimates for everything together.
 
@@ -63,8 +63,8 @@ impl<M: Machine> FileSystem<M> {
         }
     }
 
-    /// A write call ends that added `added` pages to `id`, whose mutex the caller holds: the inode's size and times, and
-    /// its place on the list of dirty inodes.
+    /// A write call ends that added `added` pages to `id`, whose mutex the caller holds: the inode's size and times,
+    /// and its place on the list of dirty inodes.
     pub(super) fn inode_written(&self, sched: &Scheduler<M>, id: FileId, added: u32) {
         let (on, file) = (sched.on_cpu(), self.get(id));
         let now = on.now() / TIME_UNIT;

@@ -1,8 +1,8 @@
 //! ext4 and its journal, jbd2, as of Linux 3.14: which locks a change takes, and for how long.
 //!
 //! Every change of metadata is a *handle* on the running transaction, including the change of the inode by a `write`
-//! call. A block that a handle changes is filed on the journal's list if it is the first change in this transaction, and
-//! the commit moves it from list to list. Truncation takes a shared mutex.
+//! call. A block that a handle changes is filed on the journal's list if it is the first change in this transaction,
+//! and the commit moves it from list to list. Truncation takes a shared mutex.
 //!
 //! Where a lock's time is measured, it is that of Linux 6.1 (`kernels/ext4-6.1.toml`). What differs in 3.14: a `write`
 //! call begins its handle even if the blocks are allocated later (until 5.15, uncertain). The copy of an inode to its
@@ -59,7 +59,8 @@ impl<M: Machine> Ext4<M> {
         }
     }
 
-    /// Carries out `change` of file number `file` in directory number `directory`. A directory's files are in its group.
+    /// Carries out `change` of file number `file` in directory number `directory`. A directory's files are in its
+    /// group.
     pub(super) fn change(&self, sched: &Scheduler<M>, directory: u32, file: u32, change: Change) {
         let group = directory % costs::GROUPS;
         let (inode, names) = (
@@ -150,8 +151,8 @@ impl<M: Machine> Ext4<M> {
     }
 
     /// Looks for buffers of past transactions that are written back meanwhile, at the begin of a commit
-    /// (`__jbd2_journal_clean_checkpoint_list`). Nothing is written back within seconds, so it looks at all in vain, with
-    /// `j_list_lock` held. Since 3.18 it stops at the first (841df7df1962, version uncertain).
+    /// (`__jbd2_journal_clean_checkpoint_list`), with `j_list_lock` held. Nothing is written back within seconds, so it
+    /// looks at all of them in vain. Since 3.18 it stops at the first (841df7df1962, version uncertain).
     fn clean_checkpoints(&self, sched: &Scheduler<M>) {
         let on = sched.on_cpu();
         let _list = self.list.lock(&on);

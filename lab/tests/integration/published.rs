@@ -144,8 +144,8 @@ fn a_share_is_in_percent_and_published_once() {
     for (rows, expected) in [
         (SHARES.replacen("unit = \"%\"", "unit = \"s\"", 1), "expected \"%\""),
         (
-            SHARES.replace("\"cpu-time\"", "\"spinning\""),
-            "spinning of loud / tas / build twice",
+            SHARES.replace("\"cpu-time\"", "\"taking-locks\""),
+            "taking-locks of loud / tas / build twice",
         ),
         (SHARES.replace("\"cpu-time\"", "\"spin-time\""), "\"spin-time\""),
     ] {

@@ -2,8 +2,8 @@
 //!
 //! Usage: `lock_profile hooks SYMBOLS`: prints the functions that the probe hooks.
 //!        `lock_profile pack IMAGE`: prints the blocks of a disk's image that are not zero, each after its number.
-//!        `lock_profile profile SERIES RELEASE EMULATOR COUNTS SCOPES`: prints the profile. Each of the last two names two files,
-//!        NAME.records and NAME.symbols: modules are not at the same addresses in every boot.
+//!        `lock_profile profile SERIES RELEASE EMULATOR COUNTS SCOPES`: prints the profile. COUNTS and
+//!        SCOPES name two files each, NAME.records and NAME.symbols: modules have other addresses in each boot.
 
 mod classes;
 mod hooks;

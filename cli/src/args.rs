@@ -371,6 +371,9 @@ pub struct ReportArgs {
     /// Write tidy tables as CSV files to this folder, instead of the page: samples, lost time, counters
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "svg"])]
     pub csv: Option<PathBuf>,
+    /// Write the same tables as Parquet files to this folder (in a build with the feature `parquet`)
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "svg", "csv"])]
+    pub parquet: Option<PathBuf>,
 }
 
 /// Arguments of `holdfast trace`.

@@ -1,13 +1,13 @@
 //! Refusals: the user's mistake, or something that this machine lacks.
 
-#[cfg(not(feature = "real-host"))]
+#[cfg(not(all(feature = "real-host", feature = "parquet")))]
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
 
 use holdfast_lab::diagnostic::one_of;
 use holdfast_lab::file::WriteError;
-#[cfg(not(feature = "real-host"))]
+#[cfg(not(all(feature = "real-host", feature = "parquet")))]
 use holdfast_lab::replay::quoted;
 
 /// A mistake of the user: bad usage or input.
@@ -30,9 +30,14 @@ pub enum Refused {
     /// A kernel cannot be booted.
     #[cfg(feature = "real-host")]
     Unbootable(String),
-    /// This build leaves out the command with these arguments.
-    #[cfg(not(feature = "real-host"))]
-    NotBuilt(Vec<OsString>),
+    /// This build leaves out what the command needs.
+    #[cfg(not(all(feature = "real-host", feature = "parquet")))]
+    NotBuilt {
+        /// The feature that brings it.
+        feature: &'static str,
+        /// The command's arguments.
+        arguments: Vec<OsString>,
+    },
 }
 
 impl Refused {
@@ -47,6 +52,13 @@ impl Refused {
     /// Returns the refusal of `name`, which is not among `known`.
     pub fn among<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) -> Refused {
         Refused::instead(format!("{name:?}"), one_of(name, known))
+    }
+
+    /// Returns the refusal of this process's command, for want of a feature of the build.
+    #[cfg(not(all(feature = "real-host", feature = "parquet")))]
+    pub fn not_built(feature: &'static str) -> Refused {
+        let arguments = std::env::args_os().skip(1).collect();
+        Refused::NotBuilt { feature, arguments }
     }
 
     /// Returns the refusal of `option`, which has an effect only `with` something else.
@@ -68,12 +80,16 @@ impl fmt::Display for Refused {
             }
             #[cfg(feature = "real-host")]
             Refused::Unbootable(why) => f.write_str(why),
-            #[cfg(not(feature = "real-host"))]
-            Refused::NotBuilt(arguments) => {
+            #[cfg(not(all(feature = "real-host", feature = "parquet")))]
+            Refused::NotBuilt { feature, arguments } => {
+                let left_out = match *feature {
+                    "real-host" => "the commands that run on the real machine",
+                    _ => "tables as Parquet",
+                };
                 write!(
                     f,
-                    "this build leaves out the commands that run on the real machine; to build and run this one, type:\n  \
-                     cargo run --release --features real-host --"
+                    "this build leaves out {left_out}; to build and run this one, type:\n  \
+                     cargo run --release --features {feature} --"
                 )?;
                 for argument in arguments {
                     write!(f, " {}", quoted(&argument.to_string_lossy()))?;

@@ -1,12 +1,16 @@
-//! Tidy tables of results as CSV: one row for each sample, for each guest and cause, for each guest and counter.
+//! Tidy tables of results: one row for each sample, for each guest and cause, for each guest and counter.
 //!
 //! The schema is `holdfast.tables/1`: columns are only added at the end, and never change their meaning.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use csv::Writer;
 
 use crate::results::Results;
+
+#[cfg(feature = "parquet")]
+mod parquet;
 
 /// A tidy table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +22,69 @@ pub enum Tidy {
     /// One row for each guest and counter.
     Counters,
 }
+
+/// The type of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Count,
+    Figure,
+    Truth,
+}
+
+use Kind::{Count, Figure, Text, Truth};
+
+/// A value in a column of its kind.
+#[derive(Clone, Debug, PartialEq)]
+enum Value {
+    Text(String),
+    Count(u64),
+    Figure(f64),
+    Truth(bool),
+}
+
+/// A row: `None` is a value that is not known.
+type Row = Vec<Option<Value>>;
+
+/// The names and kinds of columns.
+type Columns = &'static [(&'static str, Kind)];
+
+const SAMPLES: Columns = &[
+    ("experiment", Text),
+    ("case", Text),
+    ("variant", Text),
+    ("vm", Text),
+    ("seed", Count),
+    ("metric", Text),
+    ("unit", Text),
+    ("value", Figure),
+    ("work_share", Figure),
+    ("preempted_spin_share", Figure),
+    ("convoy_since_ns", Count),
+    ("convoy_share", Figure),
+    ("longest_stall_ns", Count),
+    ("history_hash", Text),
+];
+
+const LOST_TIME: Columns = &[
+    ("experiment", Text),
+    ("case", Text),
+    ("variant", Text),
+    ("vm", Text),
+    ("measured", Truth),
+    ("cause", Text),
+    ("share", Figure),
+];
+
+const COUNTERS: Columns = &[
+    ("experiment", Text),
+    ("case", Text),
+    ("variant", Text),
+    ("vm", Text),
+    ("measured", Truth),
+    ("counter", Text),
+    ("mean", Figure),
+];
 
 impl Tidy {
     /// All tables.
@@ -32,82 +99,87 @@ impl Tidy {
         }
     }
 
-    /// Returns the table of `results` as CSV with a head line.
+    /// Returns the table of `results` as CSV with a head line. A value that is not known is an empty field.
     pub fn csv(self, results: &Results) -> String {
         let mut table = Writer::from_writer(Vec::new());
-        let rows = match self {
-            Tidy::Samples => samples(results),
-            Tidy::LostTime => shares(results),
-            Tidy::Counters => counters(results),
-        };
-        for row in rows {
+        table
+            .write_record(self.columns().iter().map(|(name, _)| name))
+            .expect("memory takes all");
+        for row in self.rows(results) {
+            let fields = row
+                .iter()
+                .map(|value| value.as_ref().map(Value::to_string).unwrap_or_default());
             table
-                .write_record(&row)
+                .write_record(fields)
                 .expect("memory takes all, and all rows have as many fields");
         }
         let bytes = table.into_inner().expect("memory takes all");
         String::from_utf8(bytes).expect("fields are text")
     }
+
+    /// Returns the table of `results` as a Parquet file, uncompressed. Version, command and schema are in its metadata.
+    #[cfg(feature = "parquet")]
+    pub fn parquet(self, results: &Results) -> Vec<u8> {
+        parquet::file(self.columns(), &self.rows(results), results).expect("memory takes all, and kinds agree")
+    }
+
+    fn columns(self) -> Columns {
+        match self {
+            Tidy::Samples => SAMPLES,
+            Tidy::LostTime => LOST_TIME,
+            Tidy::Counters => COUNTERS,
+        }
+    }
+
+    fn rows(self, results: &Results) -> Vec<Row> {
+        match self {
+            Tidy::Samples => samples(results),
+            Tidy::LostTime => long(results, |guest| guest.lost_time),
+            Tidy::Counters => long(results, |guest| guest.counters),
+        }
+    }
 }
 
-/// Returns a field; an empty one for a value that is not known.
-fn field(value: Option<impl ToString>) -> String {
-    value.map(|value| value.to_string()).unwrap_or_default()
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Text(text) => text.fmt(f),
+            Value::Count(count) => count.fmt(f),
+            Value::Figure(figure) => figure.fmt(f),
+            Value::Truth(truth) => truth.fmt(f),
+        }
+    }
 }
 
-fn owned<const N: usize>(names: [&str; N]) -> Vec<String> {
-    names.map(str::to_owned).to_vec()
+fn text(text: &str) -> Option<Value> {
+    Some(Value::Text(text.to_owned()))
 }
 
-fn samples(results: &Results) -> Vec<Vec<String>> {
-    let mut rows = vec![owned([
-        "experiment",
-        "case",
-        "variant",
-        "vm",
-        "seed",
-        "metric",
-        "unit",
-        "value",
-        "work_share",
-        "preempted_spin_share",
-        "convoy_since_ns",
-        "convoy_share",
-        "longest_stall_ns",
-        "history_hash",
-    ])];
+fn samples(results: &Results) -> Vec<Row> {
+    let mut rows = Vec::new();
     for case in &results.cases {
         for (index, (seed, value)) in case.seeds.iter().zip(&case.samples).enumerate() {
             let convoy = case.convoys.get(index).copied().flatten();
+            let figure = |values: &[f64]| values.get(index).copied().map(Value::Figure);
             rows.push(vec![
-                results.experiment.clone(),
-                case.case.clone(),
-                case.variant.clone(),
-                case.vm.clone(),
-                seed.to_string(),
-                case.metric.clone(),
-                case.unit.clone(),
-                value.to_string(),
-                field(case.work_shares.get(index)),
-                field(case.preempted_spin_shares.get(index)),
-                field(convoy.map(|convoy| convoy.since_ns)),
-                field(convoy.map(|convoy| convoy.share)),
-                field(case.longest_stalls_ns.get(index)),
-                field(case.history_hashes.get(index)),
+                text(&results.experiment),
+                text(&case.case),
+                text(&case.variant),
+                text(&case.vm),
+                Some(Value::Count(*seed)),
+                text(&case.metric),
+                text(&case.unit),
+                Some(Value::Figure(*value)),
+                figure(&case.work_shares),
+                figure(&case.preempted_spin_shares),
+                convoy.map(|convoy| Value::Count(convoy.since_ns)),
+                convoy.map(|convoy| Value::Figure(convoy.share)),
+                case.longest_stalls_ns.get(index).copied().map(Value::Count),
+                case.history_hashes.get(index).and_then(|hash| text(hash)),
             ]);
         }
     }
     rows
-}
-
-fn shares(results: &Results) -> Vec<Vec<String>> {
-    let head = owned(["experiment", "case", "variant", "vm", "measured", "cause", "share"]);
-    long(results, head, |guest| guest.lost_time.clone())
-}
-
-fn counters(results: &Results) -> Vec<Vec<String>> {
-    let head = owned(["experiment", "case", "variant", "vm", "measured", "counter", "mean"]);
-    long(results, head, |guest| guest.counters.clone())
 }
 
 /// A guest with its maps of figures.
@@ -119,7 +191,7 @@ struct Guest<'r> {
 }
 
 /// Returns one row for each guest and entry of a map: the measured guests first.
-fn long(results: &Results, head: Vec<String>, figures: fn(&Guest<'_>) -> BTreeMap<String, f64>) -> Vec<Vec<String>> {
+fn long(results: &Results, figures: for<'r> fn(&Guest<'r>) -> &'r BTreeMap<String, f64>) -> Vec<Row> {
     let measured = results.cases.iter().map(|case| Guest {
         names: [&case.case, &case.variant, &case.vm],
         measured: true,
@@ -132,12 +204,16 @@ fn long(results: &Results, head: Vec<String>, figures: fn(&Guest<'_>) -> BTreeMa
         lost_time: &guest.lost_time,
         counters: &guest.counters,
     });
-    let mut rows = vec![head];
+    let mut rows = Vec::new();
     for guest in measured.chain(others) {
         for (name, figure) in figures(&guest) {
-            let [case, variant, vm] = guest.names;
-            let mut row = owned([&results.experiment, case, variant, vm]);
-            row.extend([guest.measured.to_string(), name, figure.to_string()]);
+            let mut row = vec![text(&results.experiment)];
+            row.extend(guest.names.map(text));
+            row.extend([
+                Some(Value::Truth(guest.measured)),
+                text(name),
+                Some(Value::Figure(*figure)),
+            ]);
             rows.push(row);
         }
     }

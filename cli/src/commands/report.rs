@@ -19,12 +19,19 @@ pub fn report(args: &ReportArgs) -> anyhow::Result<Done> {
         return draw(args, &results, folder);
     }
     if let Some(folder) = &args.csv {
-        return tables(&results, folder);
+        return tables(&results, folder, "csv", |table| table.csv(&results).into_bytes());
+    }
+    if let Some(folder) = &args.parquet {
+        return parquet(&results, folder);
     }
     let path = match &args.out {
         Some(path) => path.clone(),
         None if args.results.as_os_str() == file::STANDARD_INPUT => {
-            return Err(Refused::instead("results from standard input", "--out, --svg or --csv with them").into());
+            return Err(Refused::instead(
+                "results from standard input",
+                "--out, --svg, --csv or --parquet with them",
+            )
+            .into());
         }
         None => args.results.with_extension("html"),
     };
@@ -37,12 +44,27 @@ pub fn report(args: &ReportArgs) -> anyhow::Result<Done> {
     Ok(Done::Whole)
 }
 
-/// Writes the tidy tables.
-fn tables(results: &Results, folder: &Path) -> anyhow::Result<Done> {
+#[cfg(feature = "parquet")]
+fn parquet(results: &Results, folder: &Path) -> anyhow::Result<Done> {
+    tables(results, folder, "parquet", |table| table.parquet(results))
+}
+
+#[cfg(not(feature = "parquet"))]
+fn parquet(_: &Results, _: &Path) -> anyhow::Result<Done> {
+    Err(Refused::not_built("parquet").into())
+}
+
+/// Writes the tidy tables, each as a file of the bytes that `written` returns.
+fn tables(
+    results: &Results,
+    folder: &Path,
+    extension: &str,
+    written: impl Fn(Tidy) -> Vec<u8>,
+) -> anyhow::Result<Done> {
     for table in Tidy::ALL {
-        let path = folder.join(format!("{}.{}.csv", results.experiment, table.name()));
+        let path = folder.join(format!("{}.{}.{extension}", results.experiment, table.name()));
         output::check(Some(&path))?;
-        file::write(&path, table.csv(results).as_bytes())?;
+        file::write(&path, &written(table))?;
         note!("table: {}", path.display());
     }
     Ok(Done::Whole)

@@ -6,19 +6,15 @@ use crate::refused::Refused;
 
 /// Refuses every command.
 pub fn run(_: &RealHostCommand) -> anyhow::Result<Done> {
-    Err(not_built())
+    Err(Refused::not_built("real-host").into())
 }
 
 /// Refuses `holdfast validate --against threads` and `--against kvm`.
 pub fn validate(_: &ValidateArgs) -> anyhow::Result<Done> {
-    Err(not_built())
+    Err(Refused::not_built("real-host").into())
 }
 
 /// Refuses `holdfast validate --against linux-sched`.
 pub fn validate_scheduler(_: &ValidateArgs) -> anyhow::Result<Done> {
-    Err(not_built())
-}
-
-fn not_built() -> anyhow::Error {
-    Refused::NotBuilt(std::env::args_os().skip(1).collect()).into()
+    Err(Refused::not_built("real-host").into())
 }

@@ -74,7 +74,11 @@ fn a_dash_is_standard_input() {
     }
     let ran = with_input(folder.path(), &["report", "-"], "r.json");
     assert_eq!(ran.status, 2);
-    assert!(ran.err.contains("expected --out, --svg or --csv"), "{}", ran.err);
+    assert!(
+        ran.err.contains("expected --out, --svg, --csv or --parquet"),
+        "{}",
+        ran.err
+    );
     let ran = with_input(folder.path(), &["run", "-", "--case", "x"], "mine.toml");
     assert!(
         ran.err.contains("--case: found \"x\", expected one of 1x, 2x, 3x"),

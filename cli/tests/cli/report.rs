@@ -280,3 +280,23 @@ fn drawings_stand_alone_and_nothing_of_the_users_becomes_markup() {
         none.err
     );
 }
+
+#[cfg(not(feature = "parquet"))]
+#[test]
+fn without_its_feature_parquet_names_the_command_that_builds_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let made = holdfast_in(
+        folder.path(),
+        &["run", "--seeds", "1", "--scale", "0.002", "--case", "1x", "--out", "."],
+    );
+    assert_eq!(made.status, 0, "{}", made.err);
+    let ran = holdfast_in(
+        folder.path(),
+        &["report", "kernbench-overcommit.results.json", "--parquet", "tables"],
+    );
+    assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{}", ran.err);
+    let command =
+        "cargo run --release --features parquet -- report kernbench-overcommit.results.json --parquet tables\n";
+    assert!(ran.err.ends_with(command), "{}", ran.err);
+    assert!(!folder.path().join("tables").exists());
+}

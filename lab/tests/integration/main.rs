@@ -16,6 +16,8 @@ mod house;
 mod kernels;
 mod ledger;
 mod mutations;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod preemption;
 mod prose;
 mod published;

@@ -67,8 +67,8 @@ impl<M: Machine> Ext4<M> {
             Block::Inode(file),
             [Block::Directory(directory), Block::Inode(directory)],
         );
-        let bits = [Block::InodeBitmap(group), Block::Descriptors, inode];
-        let blocks = [Block::BlockBitmap(group), Block::Descriptors, inode];
+        let bits = [Block::InodeBits(group), Block::Descriptors, inode];
+        let blocks = [Block::Bits(group), Block::Descriptors, inode];
         match change {
             Change::Write | Change::Written => self.handle(sched, &[inode]),
             Change::Rename => self.handle(sched, &[names[0], names[1], inode]),
@@ -213,8 +213,10 @@ enum Block {
     Super,
     /// The descriptors of all groups of a small file system.
     Descriptors,
-    InodeBitmap(u32),
-    BlockBitmap(u32),
+    /// The bits of a group's inodes.
+    InodeBits(u32),
+    /// The bits of a group's blocks.
+    Bits(u32),
     /// The block of the inode table with the inode of a file.
     Inode(u32),
     /// The block of a directory with the name. A small directory has one.
@@ -232,8 +234,8 @@ impl Block {
         let index = match self {
             Block::Super => 0,
             Block::Descriptors => 1,
-            Block::InodeBitmap(group) => 2 + group,
-            Block::BlockBitmap(group) => 2 + costs::GROUPS + group,
+            Block::InodeBits(group) => 2 + group,
+            Block::Bits(group) => 2 + costs::GROUPS + group,
             // The tables and the directories alternate, so that neither depends on the number of files.
             Block::Inode(file) => inodes + 2 * (file / costs::INODES_OF_BLOCK),
             Block::Directory(directory) => inodes + 2 * directory + 1,
@@ -252,7 +254,7 @@ mod tests {
     #[test]
     fn different_blocks_have_different_places_within_the_count() {
         let files = 100;
-        let groups = (0..costs::GROUPS).flat_map(|group| [Block::InodeBitmap(group), Block::BlockBitmap(group)]);
+        let groups = (0..costs::GROUPS).flat_map(|group| [Block::InodeBits(group), Block::Bits(group)]);
         let tables = (0..files).step_by(costs::INODES_OF_BLOCK as usize).map(Block::Inode);
         let names = (0..files).map(Block::Directory);
         let blocks = [Block::Super, Block::Descriptors]

@@ -201,49 +201,54 @@ fn files_cost_the_sum_of_their_parts() {
 
 #[test]
 fn journals_cost_the_sum_of_their_parts() {
-    // A handle of ext4 with some buffers, its search for blocks, and a place on the list of orphans.
-    let handle = |buffers: f64| 6_000.0 + buffers * (350.0 + 530.0) + 60.0;
-    let (search, orphan) = (1_500.0 + 300.0, 700.0);
+    // A handle of ext4 with some blocks, filing one, a commit of one, its search for blocks, a place among the orphans.
+    let handle = |blocks: f64| 10_450.0 + blocks * 350.0;
+    let (filed, committed, search, orphan) = (35.0 + 42.0, 379.0 + 2_500.0, 1_500.0, 700.0);
     let relink = SYSCALL + PATH + 2.0 * NAME + RELINK + FOUR_OBJECTS;
+    // A renamed file stays on the list of inodes.
+    let rename = relink - 70.0 + PATH + 2.0 * NAME;
+    // Locks of names and inodes by creation and removal.
+    let links = 2.0 * relink + 700.0 + 50.0 + 60.0 + (4.0 + 2.0 + 3.0 + 6.0) * 10.0;
+    let append = SYSCALL + 1_600.0 + PAGE + 2.0 * 120.0 + 2.0 * 15.0 + LRU + 50.0;
+    // In each millisecond one write changes the inode's times.
+    let timed = |ns: f64, change: f64| ns / (1.0 - change / 1e6);
+    let (commit, flush) = (60.0 + 8_000.0 + 60.0 + 60.0, 2.0 * 120.0 + 1_800.0);
     let ext4 = rows! { Ext4:
-        "write", SYSCALL + 1_600.0 + PAGE + 120.0 + LRU + 50.0 + handle(1.0),
-            [tree_lock 1.0, zone 1.0 / 31.0, lru 1.0 / 14.0, inode 1.0, j_list_lock 1.0, j_state_lock 1.0],
+        "write", timed(append + 2.0 * 35.0 + handle(1.0), handle(1.0)),
+            [tree_lock 2.0, zone 1.0 / 31.0, lru 1.0 / 14.0, inode 2.0, private_lock 2.0, i_block_reservation_lock 1.0,
+                wait_queue 1.01],
             |os| os.write(FILE, 1);
-        // The commit writes each of three buffers, and moves them to another list.
-        "sync", SYSCALL + search + handle(3.0) + 2.0 * 120.0 + 1_800.0
-                + 60.0 + 8_000.0 + 3.0 * (530.0 + 2_500.0) + 3.0 * 530.0 + 60.0 + 60.0,
-            [bgl_lock 1.0, j_list_lock 7.0, j_state_lock 5.0, tree_lock 2.0, wait_queue 1.0], |os| os.sync(FILE, 1);
+        // The commit looks at the one block that it has, writes it, and moves it from list to list.
+        "sync", SYSCALL + handle(1.0) + filed + flush + commit + committed,
+            [j_list_lock 9.0, j_state_lock 4.0, tree_lock 2.0, wait_queue 2.0], |os| os.sync(FILE, 1);
         "create and unlink",
-            2.0 * relink + 700.0 + 50.0 + 60.0 + search + handle(5.0) + orphan + handle(8.0) + orphan + search,
-            [dentry 4.0, inode 2.0, inode_sb_list 2.0, files 1.0, dcache_lru 1.0, tree_lock 1.0, slab 0.5, bgl_lock 2.0,
-                j_list_lock 13.0, j_state_lock 2.0],
+            links + 2.0 * 13.0 + 2.0 * search + 2.0 * 108.0 + 190.0 + handle(5.0) + handle(4.0) + handle(3.0) + 3.0 * orphan,
+            [dentry 11.0, inode 10.0, inode_sb_list 2.0, inode_hash_lock 2.0, files 1.0, dcache_lru 1.0, tree_lock 1.0,
+                slab 0.5, bgl_lock 3.0, wait_queue 3.0],
             |os| { os.create(FOLDER, FILE, 2); os.unlink(FOLDER, FILE, 2); };
-        "rename", relink + PATH + 2.0 * NAME + handle(3.0),
-            [dentry 2.0, inode 1.0, inode_sb_list 1.0, j_list_lock 3.0, j_state_lock 1.0, slab 0.25],
+        "rename", rename + handle(3.0), [dentry 2.0, inode 1.0, wait_queue 1.0, slab 0.25],
             |os| os.rename(FOLDER, FILE, 2);
-        // Changes concern the same few buffers: a commit writes no more than 24 of them.
+        // Changes concern the same two blocks: names, and inodes of folder and file.
         "many changes and one sync",
-            12.0 * (SYSCALL + 2.0 * PATH + 4.0 * NAME + RELINK + FOUR_OBJECTS + handle(3.0))
-                + SYSCALL + search + handle(3.0) + 60.0 + 8_000.0 + 24.0 * (2.0 * 530.0 + 2_500.0) + 60.0 + 60.0,
-            [dentry 24.0, inode 12.0, inode_sb_list 12.0, slab 3.0, bgl_lock 1.0, j_list_lock 64.0, j_state_lock 17.0,
-                wait_queue 1.0],
+            12.0 * (rename + handle(3.0)) + SYSCALL + handle(1.0) + commit + 2.0 * (filed + committed),
+            [dentry 24.0, inode 12.0, slab 3.0, j_list_lock 17.0, j_state_lock 4.0, wait_queue 14.0],
             |os| { (0..12).for_each(|_| os.rename(FOLDER, FILE, 2)); os.sync(FILE, 0); };
     };
-    // A transaction of XFS, and what the header of an allocation group adds.
-    let (transaction, header) = (900.0 + 1_800.0 + 150.0 + 60.0, 2_500.0 + 2.0 * 40.0);
+    // A transaction of XFS, what the header of an allocation group adds, and another buffer.
+    let (transaction, buffer) = (900.0 + 1_800.0 + 150.0, 120.0 + 2.0 * 40.0);
+    let header = 2_500.0 + buffer;
     let xfs = rows! { Xfs:
-        "write", SYSCALL + 1_600.0 + PAGE + 120.0 + LRU + 50.0,
-            [tree_lock 1.0, zone 1.0 / 31.0, lru 1.0 / 14.0, inode 1.0], |os| os.write(FILE, 1);
-        "sync", SYSCALL + transaction + header + 2.0 * 120.0 + 1_800.0 + 60.0 + 8_000.0 + 400.0 + 600.0 + 60.0 + 60.0,
-            [semaphore 2.0, tree_lock 2.0, xc_cil_lock 1.0, l_icloglock 5.0, xa_lock 1.0, wait_queue 1.0],
+        "write", timed(append, transaction),
+            [tree_lock 2.0, zone 1.0 / 31.0, lru 1.0 / 14.0, inode 1.0, private_lock 2.0], |os| os.write(FILE, 1);
+        "sync", SYSCALL + transaction + flush + commit + 400.0 + 173.0 + 370.0 + 600.0,
+            [tree_lock 2.0, xc_cil_lock 1.0, l_icloglock 12.0, xc_push_lock 8.0, xa_lock 1.0, wait_queue 1.0],
             |os| os.sync(FILE, 1);
-        "create and unlink",
-            2.0 * relink + 700.0 + 50.0 + 60.0 + 4.0 * transaction + 3.0 * header,
-            [dentry 4.0, inode 2.0, inode_sb_list 2.0, files 1.0, dcache_lru 1.0, tree_lock 1.0, slab 0.5,
-                semaphore 6.0, xc_cil_lock 4.0, l_icloglock 4.0],
+        "create and unlink", links + 6.0 * 10.0 + 3.0 * (transaction + header) + 10.0 * buffer + 3.0 * 45.0,
+            [dentry 11.0, inode 10.0, inode_sb_list 2.0, i_flags_lock 6.0, files 1.0, dcache_lru 1.0, tree_lock 1.0,
+                slab 0.5, semaphore 26.0, pag_buf_lock 13.0, pag_ici_lock 3.0, xc_cil_lock 3.0],
             |os| { os.create(FOLDER, FILE, 2); os.unlink(FOLDER, FILE, 2); };
-        "rename", relink + PATH + 2.0 * NAME + transaction,
-            [dentry 2.0, inode 1.0, inode_sb_list 1.0, xc_cil_lock 1.0, l_icloglock 1.0, slab 0.25],
+        "rename", rename + transaction + buffer,
+            [dentry 2.0, inode 1.0, semaphore 2.0, pag_buf_lock 1.0, xc_cil_lock 1.0, slab 0.25],
             |os| os.rename(FOLDER, FILE, 2);
     };
     ext4.iter().chain(&xfs).for_each(Row::check);

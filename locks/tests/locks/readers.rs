@@ -208,7 +208,10 @@ fn the_state_says_who_may_have_the_lock() {
                 (writer, WRITER, Qrwlock::try_lock_exclusive),
                 (writer, WRITER, |lock, cpu| lock.steal_exclusive(cpu, Budget(3))),
             ] {
+                let waits = cpu.machine.waits(0).len();
                 assert_eq!(takes(lock, cpu), may, "{state:#x}: {gain:#x}");
+                let waited = cpu.machine.waits(0).len() > waits;
+                assert!(!may || !waited, "{state:#x}: a wait for a lock that is free");
                 let now = if may { state + gain } else { state };
                 assert_eq!(cpu.load(lock.word(), Relaxed), now, "{state:#x}: {gain:#x}");
                 cpu.store(lock.word(), state, Relaxed);
@@ -439,6 +442,22 @@ fn overtaken_head(times: u32, seed: u64) -> u32 {
     });
     calmly(Setup::hosted(2), seed, vec![(CpuId(0), holder), (CpuId(1), head)]);
     taken.load(Relaxed)
+}
+
+#[test]
+fn newcomers_are_blocked_for_a_head_that_is_there() {
+    let body = |cpu: &StepCpu| {
+        // The platform says every second time that the last overtaking must be the last.
+        for (head, blocked) in [(0, [0, 0, 0]), (5 << 2, [0, BLOCKED, 0])] {
+            let shared = Shared::<PvQspin>::new(head);
+            for blocked in blocked {
+                assert!(shared.lock.try_lock_exclusive(cpu));
+                assert_eq!(shared.state(cpu), head | WRITER | blocked);
+                cpu.store(shared.lock.word(), head, Relaxed);
+            }
+        }
+    };
+    calmly(Setup::hosted(1), 0, vec![(CpuId(0), job(body))]);
 }
 
 #[test]

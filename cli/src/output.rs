@@ -73,6 +73,8 @@ pub fn check(path: Option<&Path>) -> Result<(), Refused> {
 pub fn keep(results: &Results, folder: &Path) -> Result<(), WriteError> {
     let path = path_in(folder, &results.experiment);
     if let Some(earlier) = file::keep(&path, results.to_json().as_bytes())? {
+        // As the user names the folder, like the new results.
+        let earlier = path.with_file_name(earlier.file_name().unwrap_or_default());
         note!("earlier results: {}", earlier.display());
     }
     let path = results.write(folder)?;

@@ -35,7 +35,6 @@ impl Bar {
     }
 
     /// Creates the progress of work whose amount is not known.
-    #[cfg(feature = "real-host")]
     pub fn uncounted(what: &'static str) -> Bar {
         Bar::new(what, &format!("{{spinner}} {what}: {{msg}}"))
     }

@@ -13,6 +13,7 @@ use crate::Done;
 use crate::args::{Format, TraceArgs, VERSION};
 use crate::experiment;
 use crate::output::{self, note, say};
+use crate::progress::Bar;
 use crate::signal;
 
 /// Schema of the description of a recording.
@@ -59,7 +60,9 @@ pub fn trace(args: &TraceArgs) -> anyhow::Result<Done> {
     let path = args.out.clone().unwrap_or_else(|| file_name(&plan));
     output::check(Some(&path))?;
     output::check(args.svg.as_deref())?;
-    let traced = match trace::trace(&plan, &wanted, signal::call_off()?) {
+    let (call_off, bar) = (signal::call_off()?, Bar::uncounted("recording"));
+    bar.at(0, 0, format!("{} / {}", plan.cells[0].case, plan.cells[0].variant));
+    let traced = match bar.while_beating(call_off, || trace::trace(&plan, &wanted, call_off)) {
         Err(TraceError::Run(Failure::CalledOff)) => {
             say!("incomplete: interrupted before the run's end; nothing is written");
             return Ok(Done::Interrupted);

@@ -123,7 +123,8 @@ fn a_changed_ledger_is_found() {
         let at = ledger.filed.iter().position(|(name, _)| name == "lazy-preemption.md");
         at.expect("an entry")
     };
-    let faults: [(fn(&mut Ledger), &str); 6] = [
+    type Change = fn(&mut Ledger);
+    let faults: [(Change, &str); 6] = [
         (
             |ledger| ledger.filed[1].1 = ledger.filed[1].1.replacen('4', "5", 1),
             "not as it was filed",

@@ -94,11 +94,12 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
             vcpu_quota,
             nic,
             halt_poll_cap_ns: _,
-            // No keys of an experiment set these.
-            msi_ext_dest_id: _,
+            // The VMM's own devices take the time that they take.
             device_ns: _,
             sev,
-            pit_reinject: _,
+            pit_reinject,
+            // No keys of an experiment set these.
+            msi_ext_dest_id: _,
             memory_bytes: _,
             apic_inhibits: _,
         } = vm.host;
@@ -110,6 +111,9 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
         }
         if sev {
             refuse("sev", "the VMM starts no encrypted guests");
+        }
+        if pit_reinject {
+            refuse("pit_reinject", "the VMM gives its guests no PIT");
         }
         if cpu_pm {
             refuse("cpu_pm", "the VMM leaves HLT, MWAIT and PAUSE to KVM");

@@ -20,12 +20,15 @@ enum Effect {
 /// Keys of guests that are refused.
 const REFUSED: &[&str] = &[
     "bare_metal",
+    "boot.exits",
     "cpu_pm",
     "netperf.transactions",
     "nic",
     "parent",
+    "pit_reinject",
     "preempted_flag",
     "quota",
+    "sev",
     "shares",
     "starts_cpus",
     "vcpu_quota",
@@ -33,6 +36,9 @@ const REFUSED: &[&str] = &[
 
 /// Keys of guests that only divide CPU time among task groups, which the VMM does not make.
 const OF_GROUPS: &[&str] = &["cgroup", "period", "vcpu_period"];
+
+/// Keys of guests that say how long the host's own devices take.
+const OF_DEVICES: &[&str] = &["device_time"];
 
 /// Keys of the machine that say which pCPUs there are, and so to which of this host's CPUs the vCPUs are pinned.
 const TOPOLOGY: &[&str] = &["machine.sockets", "machine.cores", "machine.threads"];
@@ -111,6 +117,10 @@ fn effect(key: &Key) -> Effect {
         ["host", "avic" | "x2avic"] => {
             common.extend(["machine.profile=\"carrizo-4\"", "machine.cpu=\"zen4\""].map(str::to_owned));
         }
+        ["host", "idle_hlt" | "avic_hybrid"] => {
+            common.extend(["machine.profile=\"carrizo-4\"", "machine.cpu=\"zen6\""].map(str::to_owned));
+        }
+        ["host", "vtd_posting"] => common.push("machine.profile=\"broadwell-2x14\"".to_owned()),
         ["host", "ipiv"] => common.push("machine.cpu=\"sapphire-rapids\"".to_owned()),
         ["machine", name] if name.starts_with("pause_filter") => {
             common.push("machine.profile=\"epyc-rome\"".to_owned());
@@ -151,7 +161,7 @@ fn every_key_is_honored_or_refused_or_decided_by_this_host() {
     for key in KEYS.iter().filter(|key| !TOPOLOGY.contains(&key.path)) {
         let expected = match key.path.split_once(".*.") {
             Some(("vm", name)) if REFUSED.contains(&name) => Effect::Refused,
-            Some(("vm", name)) if OF_GROUPS.contains(&name) => Effect::Meaningless,
+            Some(("vm", name)) if OF_GROUPS.contains(&name) || OF_DEVICES.contains(&name) => Effect::Meaningless,
             Some(("vm", _)) => Effect::Honored,
             Some(("group" | "task", _)) => Effect::Refused,
             _ if ["host.migration.every", "zero_at"].contains(&key.path) => Effect::Refused,

@@ -93,9 +93,15 @@ impl Condvar {
     }
 
     fn wait_to<G: WaitGuard>(&self, guard: &mut G, deadline: Option<Instant>) -> WaitTimeoutResult {
+        let mutex = guard.raw();
         // SAFETY: the guard shows that this thread holds the mutex, since guards are `!Send`. It is mutably borrowed,
         // so the data is not borrowed through it, and it is the only way to the data.
-        WaitTimeoutResult::new(!unsafe { self.0.wait(guard.raw(), deadline) })
+        #[cfg(not(feature = "check"))]
+        let notified = unsafe { self.0.wait(mutex, deadline) };
+        // SAFETY: as above.
+        #[cfg(feature = "check")]
+        let notified = unsafe { mutex.wait(&self.0, deadline) };
+        WaitTimeoutResult::new(!notified)
     }
 
     /// Unlocks the guard's mutex, waits for a notification, and locks the mutex again.

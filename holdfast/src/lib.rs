@@ -26,7 +26,23 @@
 //! # Features
 //! - `std` (default): everything but [`locks`].
 //! - `serde`: the data of a [`Mutex`] can be serialized and deserialized.
-//! - `lock_api_05`: [`RawMutex`] also implements the traits of `lock_api` 0.5, which needs Rust 1.95.
+//! - `check`: finds mistakes in the order of locks and locks taken twice, and shows holders and how long locks are
+//!   held: the module `check`. For debugging; each lock is larger and slower.
+//! - `loom`, `shuttle`: the types are those of a model checker: [model checks](#model-checks).
+//! - `lock_api_05`: [`RawMutex`] also implements the traits of `lock_api` 0.5, which needs Rust 1.95. (Not with
+//!   `check`.)
+//!
+//! # Model checks
+//! A program's model check passes through its locks if it turns on the feature `loom` or `shuttle`, say by a feature of
+//! its own for tests:
+//!
+//! ```toml
+//! [features]
+//! loom = ["holdfast/loom"]
+//! ```
+//!
+//! The types then are the checker's behind the methods of this crate. They work inside a model only, are not made in
+//! constants, and a wait with a time limit ends at once. The source of the module `model` has the whole list.
 //!
 //! # What to know before
 //! A call does not panic and is no cancellation point. A child of `fork` may use the locks that the forking thread
@@ -40,28 +56,35 @@ pub use holdfast_locks as locks;
 pub use lock_api;
 
 /// The code of the README, which is compiled and run as a documentation test.
-#[cfg(all(doctest, feature = "std"))]
+#[cfg(all(doctest, feature = "std", not(feature = "model")))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-#[cfg(feature = "std")]
+#[cfg(all(feature = "check", not(feature = "model")))]
+pub mod check;
+#[cfg(all(feature = "std", not(feature = "model")))]
 mod condvar;
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", feature = "model"))]
+mod model;
+#[cfg(all(feature = "std", not(feature = "model")))]
 mod mutex;
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(feature = "model")))]
 mod once;
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(feature = "model")))]
 pub mod poison;
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(feature = "model")))]
 mod rwlock;
 
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", feature = "model"))]
+pub use model::*;
+
+#[cfg(all(feature = "std", not(feature = "model")))]
 pub use condvar::{Condvar, WaitGuard, WaitTimeoutResult};
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(feature = "model")))]
 pub use mutex::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard, RawMutex};
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(feature = "model")))]
 pub use once::{LazyLock, Once, OnceLock};
-#[cfg(feature = "std")]
+#[cfg(all(feature = "std", not(feature = "model")))]
 pub use rwlock::{
     ArcRwLockReadGuard, ArcRwLockWriteGuard, MappedRwLockReadGuard, MappedRwLockWriteGuard, RawRwLock, RwLock,
     RwLockReadGuard, RwLockWriteGuard,

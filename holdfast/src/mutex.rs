@@ -1,7 +1,12 @@
 //! Names for the generic types of `lock_api` over our raw lock.
 
 /// The raw lock of a [`Mutex`]: the hybrid queued lock on host threads.
+#[cfg(not(feature = "check"))]
 pub type RawMutex = holdfast_threads::RawHybrid;
+
+/// The raw lock of a [`Mutex`]: the hybrid queued lock on host threads, with its record.
+#[cfg(feature = "check")]
+pub type RawMutex = crate::check::CheckedMutex;
 
 /// Data that one thread at a time may access.
 ///

@@ -1,7 +1,12 @@
 //! Names for the generic types of `lock_api` over our raw reader-writer lock.
 
 /// The raw lock of a [`RwLock`]: the queued reader-writer lock on host threads.
+#[cfg(not(feature = "check"))]
 pub type RawRwLock = holdfast_threads::RawQueuedRwLock;
+
+/// The raw lock of a [`RwLock`]: the queued reader-writer lock on host threads, with its record.
+#[cfg(feature = "check")]
+pub type RawRwLock = crate::check::CheckedRwLock;
 
 /// Data that several threads may read, or one may write, at a time.
 ///

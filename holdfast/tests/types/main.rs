@@ -1,5 +1,8 @@
 //! Tests of the types as programs use them. At most two threads are busy at a time.
+#![cfg(not(feature = "model"))]
 
+#[cfg(feature = "check")]
+mod check;
 mod condvar;
 mod documents;
 mod mutex;

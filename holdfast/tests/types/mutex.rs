@@ -104,6 +104,24 @@ fn an_owned_guard_outlives_its_creator() {
     assert!(holdfast::ArcMutexGuard::mutex(&guard).try_lock_arc().is_none());
 }
 
+/// Without the feature `check` the type is that of the lock, so nothing of the feature can be in its code.
+#[cfg(not(feature = "check"))]
+#[test]
+fn without_checks_a_mutex_is_the_lock_of_threads_alone() {
+    use std::any::TypeId;
+    assert_eq!(
+        TypeId::of::<holdfast::RawMutex>(),
+        TypeId::of::<holdfast_threads::RawHybrid>()
+    );
+    assert_eq!(
+        TypeId::of::<holdfast::RawRwLock>(),
+        TypeId::of::<holdfast_threads::RawQueuedRwLock>()
+    );
+    assert_eq!(size_of::<Mutex<()>>(), 4);
+    assert_eq!(size_of::<holdfast::RwLock<()>>(), 8);
+}
+
+#[cfg(not(feature = "check"))]
 #[test]
 fn a_mutex_takes_four_bytes_and_is_made_in_a_constant() {
     static MUTEX: Mutex<u32> = Mutex::new(1);

@@ -7,9 +7,8 @@
 //! Each file uses only layers above it in this list, so a subsystem reads without the kernel that contains it:
 //! - values: `costs`, `class`, `profile`, `config`, `limits`, `ids`, `local`, `mask`, `numa`, `pcid`, and the
 //!   machine's interface (`machine`);
-//! - one CPU: `apic`, `cpu` (each CPU's own state, and the CPU that runs the caller), `ipi`;
-//! - spinlocks (`sync`), and what is under them: `smp`, `nmi`, `task`, `tlb`, `pages`, `measured`,
-//!   `driver`;
+//! - one CPU: `apic`, `haltpoll`, `cpu` (each CPU's own state, and the CPU that runs the caller), `ipi`;
+//! - spinlocks (`sync`, `rwlock`), and what is under them: `smp`, `nmi`, `task`, `tlb`, `pages`, `measured`, `driver`;
 //! - `sched`, and on it `wait`, `time`;
 //! - sleeping locks: `mutex`, `rwsem` (both over `spin`), `semaphore`;
 //! - `mm`, then `fs`, `ipc` and `net`, then `process`;

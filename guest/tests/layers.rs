@@ -21,11 +21,14 @@ const LAYERS: &[&str] = &[
     "numa",
     // One CPU.
     "apic",
+    "haltpoll",
     "cpu",
     "ipi",
     // Spinlocks and the state under them.
     "sync",
+    "rwlock",
     "smp",
+    "nmi",
     "task",
     "tlb",
     "pages",

@@ -128,10 +128,16 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
         P: Paravirt<Word = W>,
         Q: RawLock<P>,
     {
+        self.lock_shared_with(cpu, |wish| self.queue::<P, Q>(cpu, wish, true));
+    }
+
+    /// Waits until this CPU holds the lock together with other readers, by `queue` if it must queue.
+    #[inline]
+    fn lock_shared_with<P: Paravirt<Word = W>>(&self, cpu: &P, queue: impl FnOnce(Wish)) {
         // ORDERING: Acquire; pairs with the Release in `unlock_exclusive` and `downgrade`.
         let before = cpu.fetch_add(&self.state, READER, unless_omitted(S::LOCK_ACQUIRE, Acquire));
         if before & !(READERS & !TOO_MANY) != 0 {
-            self.lock_shared_slow(cpu, before, |wish| self.queue::<P, Q>(cpu, wish, true));
+            self.lock_shared_slow(cpu, before, queue);
         }
     }
 
@@ -182,11 +188,17 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
         P: Paravirt<Word = W>,
         Q: RawLock<P>,
     {
+        self.lock_exclusive_with(cpu, |wish| self.queue::<P, Q>(cpu, wish, true));
+    }
+
+    /// Waits until this CPU alone holds the lock, by `queue` if it must queue.
+    #[inline]
+    fn lock_exclusive_with<P: Paravirt<Word = W>>(&self, cpu: &P, queue: impl FnOnce(Wish)) {
         let acquire = unless_omitted(S::LOCK_ACQUIRE, Acquire);
         // ORDERING: Acquire; pairs with the Release in `unlock_exclusive` and `unlock_shared`. Relaxed on failure:
         // nothing was taken.
         if cpu.compare_exchange(&self.state, 0, WRITER, acquire, Relaxed).is_err() {
-            self.lock_exclusive_slow(cpu, |wish| self.queue::<P, Q>(cpu, wish, true));
+            self.lock_exclusive_slow(cpu, queue);
         }
     }
 
@@ -425,12 +437,8 @@ impl<W> BootRwlock<W> {
     where
         P: Nodes + Paravirt + Numa + Platform<Word = W>,
     {
-        // ORDERING: Acquire; as in `Qrwlock::lock_shared`.
-        let before = cpu.fetch_add(&self.0.state, READER, Acquire);
-        if before & !(READERS & !TOO_MANY) != 0 {
-            let queue = |wish| with_algorithm!(kind, L => self.0.queue::<P, L>(cpu, wish, false));
-            self.0.lock_shared_slow(cpu, before, queue);
-        }
+        let queue = |wish| with_algorithm!(kind, L => self.0.queue::<P, L>(cpu, wish, false));
+        self.0.lock_shared_with(cpu, queue);
     }
 
     /// Releases the lock, which this CPU must hold as a reader.
@@ -445,14 +453,8 @@ impl<W> BootRwlock<W> {
     where
         P: Nodes + Paravirt + Numa + Platform<Word = W>,
     {
-        // ORDERING: Acquire; as in `Qrwlock::lock_exclusive`. Relaxed on failure: nothing was taken.
-        if cpu
-            .compare_exchange(&self.0.state, 0, WRITER, Acquire, Relaxed)
-            .is_err()
-        {
-            let queue = |wish| with_algorithm!(kind, L => self.0.queue::<P, L>(cpu, wish, false));
-            self.0.lock_exclusive_slow(cpu, queue);
-        }
+        let queue = |wish| with_algorithm!(kind, L => self.0.queue::<P, L>(cpu, wish, false));
+        self.0.lock_exclusive_with(cpu, queue);
     }
 
     /// Releases the lock, which this CPU must hold as the writer.

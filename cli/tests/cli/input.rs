@@ -32,7 +32,7 @@ fn a_bad_experiment_is_located() {
         (
             "vcpus = 4",
             "vcpus = 0",
-            "error: mine.toml:8: vm.0.vcpus: found 0, expected a whole number from 1 to 1024",
+            "error: mine.toml:8: vm.0.vcpus: found 0, expected a whole number from 1 to 4096",
         ),
         (
             "vcpus = 4",

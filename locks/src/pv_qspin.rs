@@ -142,7 +142,10 @@ fn stolen<P: Paravirt, T: Stealing, L: PendingLayout>(cpu: &P, word: &P::Word) {
 /// Blocks stealing for the head of the queue, if there still is one: it may have ended before this CPU took the lock.
 /// No CPU can leave it while this CPU holds the lock, and its head will clear the pending bit when it takes the lock.
 /// Without a queue no CPU would.
+///
+/// Inlined, it would take registers that each acquisition saves.
 #[cold]
+#[inline(never)]
 fn block_stealing<P: Paravirt, L: PendingLayout>(cpu: &P, word: &P::Word) {
     if L::has_queue(cpu, word) {
         L::set_pending(cpu, word);

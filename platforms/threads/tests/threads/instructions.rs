@@ -239,7 +239,7 @@ fn an_uncontended_lock_and_unlock_have_one_locked_instruction() {
         RawOpportunisticTicket: announced, 38;
         RawPvQspin: announced, 26;
         RawUnfairPvQspin: announced, 26;
-        RawHybrid: announced, 28;
+        RawHybrid: announced, 26;
         RawEarlyPvQspin: announced, 26;
         RawAheadPvQspin: announced, 26;
     }

@@ -1,22 +1,18 @@
 //! The condition variable of threads.
 
-#![expect(
-    unsafe_code,
-    reason = "unlocks a mutex for which the caller vouches; the C library's cancellation"
-)]
+#![expect(unsafe_code, reason = "unlocks a mutex for which the caller vouches")]
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
-use std::ffi::c_int;
 use std::thread;
 use std::time::Instant;
 
 use holdfast_locks::{Condvar, CondvarSlot, CondvarTable, HybridPvQspin};
 
 use crate::cpu::{ThisThread, ThreadAddress, ThreadWord};
-use crate::park;
 use crate::raw::RawHybrid;
 use crate::slot::CPUS_MAX;
+use crate::{os, park};
 
 /// The places of all threads in lists of waiters. Memory that is zero takes up room only once it is used.
 static TABLE: CondvarTable<ThreadWord, ThreadAddress> = {
@@ -84,28 +80,12 @@ pub(crate) fn at_once() -> u32 {
     // ORDERING: Relaxed, both; threads that find 0 at the same time find out the same.
     match AT_ONCE.load(Relaxed) {
         0 => {
-            let cpus = without_cancellation(|| thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32));
+            let cpus = os::without_cancellation(|| thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32));
             AT_ONCE.store(2 * cpus, Relaxed);
             2 * cpus
         }
         known => known,
     }
-}
-
-/// Calls `look`, whose functions of the C library may be cancellation points.
-fn without_cancellation<R>(look: impl FnOnce() -> R) -> R {
-    unsafe extern "C" {
-        fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
-    }
-    // Linux: `PTHREAD_CANCEL_DISABLE`.
-    const DISABLE: c_int = 1;
-    let mut before = 0;
-    // SAFETY: `before` is a local variable.
-    unsafe { pthread_setcancelstate(DISABLE, &mut before) };
-    let result = look();
-    // SAFETY: as above. The value is one that the function has returned.
-    unsafe { pthread_setcancelstate(before, &mut 0) };
-    result
 }
 
 impl Default for RawCondvar {

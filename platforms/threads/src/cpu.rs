@@ -12,9 +12,11 @@ use holdfast_locks::{
     Budget, CpuId, CpuNodes, Interrupts, Node, NodeTable, Nodes, Numa, Paravirt, Platform, Sharing, WaitTable, Word,
 };
 
+#[cfg(target_os = "linux")]
+use crate::fork;
 use crate::slot::{self, CPUS_MAX};
 use crate::word::CompareStore;
-use crate::{fork, numa, park, spin, word};
+use crate::{os, park, spin, word};
 
 /// A 32-bit word that threads share.
 #[derive(Debug)]
@@ -104,9 +106,11 @@ unsafe impl Platform for ThisThread {
     fn is_unsettled(&self) -> bool {
         word::is_unsettled()
     }
+    #[cfg(target_os = "linux")]
     fn wait_begins(&self, lock: &ThreadWord, alone: fn(u32) -> u32) {
         fork::wait_begins(lock, alone);
     }
+    #[cfg(target_os = "linux")]
     fn wait_ends(&self) {
         fork::wait_ends();
     }
@@ -115,6 +119,7 @@ unsafe impl Platform for ThisThread {
     fn fence(&self, order: Ordering) {
         atomic::fence(order);
     }
+    /// PAUSE on x86, ISB on arm64.
     #[inline(always)]
     fn relax(&self) {
         core::hint::spin_loop();
@@ -138,7 +143,7 @@ impl Thread for ThisThread {
         park::wait(word, value);
     }
     fn futex_wake(&self, word: &ThreadWord) {
-        park::wake(word);
+        os::wake(word);
     }
 }
 
@@ -195,11 +200,13 @@ fn make_waiting() -> &'static Waiting {
 }
 
 /// Removes what is left of `gone`, a thread that does not exist in this process.
+#[cfg(target_os = "linux")]
 pub(crate) fn abandon(this: &ThisThread, gone: CpuId) {
     NODES.abandon(this, gone);
 }
 
 /// Removes all halted threads: none exists in this process.
+#[cfg(target_os = "linux")]
 pub(crate) fn abandon_waiting(this: &ThisThread) {
     if let Some(waiting) = made_waiting() {
         waiting.abandon(this);
@@ -219,10 +226,10 @@ unsafe impl Nodes for ThisThread {
 
 impl Numa for ThisThread {
     fn numa_node(&self, cpu: CpuId) -> u32 {
-        numa::node(cpu)
+        os::node(cpu)
     }
     fn monotonic_ns(&self) -> u64 {
-        now_ns()
+        os::now_ns()
     }
 }
 
@@ -282,17 +289,10 @@ unsafe impl Paravirt for ThisThread {
         spin::nap();
     }
     fn now_ns(&self) -> u64 {
-        now_ns()
+        os::now_ns()
     }
     #[inline(always)]
     fn recorder(&self) -> &() {
         &()
     }
-}
-
-pub(crate) fn now_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is a local variable. The clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -32,8 +32,8 @@ use std::time::Duration;
 use holdfast_locks::{CpuId, Platform};
 
 use crate::cpu::{self, ThisThread, ThreadWord};
-use crate::park;
 use crate::slot::{self, CPUS_MAX};
+use crate::{os, park};
 
 /// The lock that a thread waits for, on a cache line of its own.
 #[repr(align(64))]
@@ -89,11 +89,11 @@ pub(crate) fn wait_begins(lock: &ThreadWord, alone: fn(u32) -> u32) {
 
 #[cold]
 fn wait_at_gate(record: &Record, lock: *mut ThreadWord, mut forking: u32) {
-    let end = cpu::now_ns().saturating_add(PATIENCE.as_nanos() as u64);
+    let end = os::now_ns().saturating_add(PATIENCE.as_nanos() as u64);
     // ORDERING: SeqCst, all loads and the last store; as in `wait_begins`. The record stays meanwhile, which is
     // harmless: it only lets a child put the lock in order.
-    while forking != 0 && cpu::now_ns() < end {
-        park::wait_for(&FORKING, forking, PATIENCE / 10);
+    while forking != 0 && os::now_ns() < end {
+        os::wait_for(&FORKING, forking, PATIENCE / 10);
         record.lock.store(lock, SeqCst);
         forking = FORKING.load(SeqCst);
     }
@@ -117,7 +117,7 @@ extern "C" fn in_parent() {
     FORKS.set(false);
     // ORDERING: AcqRel; nothing depends on it but the gate.
     if FORKING.fetch_sub(1, AcqRel) == 1 {
-        park::wake_all(&FORKING);
+        os::wake_all(&FORKING);
     }
 }
 
@@ -130,7 +130,7 @@ extern "C" fn in_child() {
         if mine == Some(CpuId(number)) {
             continue;
         }
-        if !lock.is_null() && park::is_readable(lock) {
+        if !lock.is_null() && os::is_readable(lock) {
             // SAFETY: the thread recorded the address of a function of this type.
             let alone: fn(u32) -> u32 = unsafe { mem::transmute(record.alone.load(Relaxed)) };
             // SAFETY: a thread waited for the lock when the process forked, so it was valid then. No other thread of
@@ -159,7 +159,7 @@ extern "C" fn register() {
 
 /// Calls [`register`] when the code is loaded, before constructors without a priority.
 // SAFETY: the section holds addresses of functions without arguments, and this is one.
-#[cfg(all(target_os = "linux", not(miri)))]
+#[cfg(not(miri))]
 #[used]
 #[unsafe(link_section = ".init_array.00101")]
 static AT_LOAD: extern "C" fn() = register;

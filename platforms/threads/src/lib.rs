@@ -33,12 +33,18 @@ struct Tutorial;
 
 mod condvar;
 mod cpu;
+#[cfg(target_os = "linux")]
 mod exit;
+#[cfg(target_os = "linux")]
 mod fork;
+#[cfg(target_os = "linux")]
 mod loaded;
+#[cfg(target_os = "linux")]
 mod numa;
+mod os;
 mod park;
 mod raw;
+#[cfg(target_os = "linux")]
 mod requeue;
 mod rwlock;
 mod slot;
@@ -49,6 +55,7 @@ mod word;
 pub use condvar::RawCondvar;
 pub use cpu::{ThisThread, ThreadAddress, ThreadWord};
 pub use raw::*;
+#[cfg(target_os = "linux")]
 pub use requeue::RawRequeueCondvar;
 pub use rwlock::RawQueuedRwLock;
 pub use slot::{CPUS_MAX, ClaimError, claim};
@@ -59,10 +66,7 @@ pub use word::has_restartable_sequences;
 /// memory, 0.6 MB, takes up room as it is used.
 pub fn prepare() {
     // The results are not needed: what cannot be had now is looked for again.
-    let _ = (
-        cpu::waiting(),
-        exit::key(),
-        condvar::at_once(),
-        has_restartable_sequences(),
-    );
+    let _ = (cpu::waiting(), condvar::at_once(), has_restartable_sequences());
+    #[cfg(target_os = "linux")]
+    let _ = exit::key();
 }

@@ -10,17 +10,17 @@ use holdfast_locks::{Futexes, HybridPvQspin, Platform, RawLock, RequeueCondvar};
 use crate::condvar::at_once;
 use crate::cpu::{ThisThread, ThreadAddress, ThreadWord};
 use crate::raw::RawHybrid;
-use crate::{fork, park};
+use crate::{fork, os};
 
 impl Futexes for ThisThread {
     fn sleep(&self, word: &ThreadWord, value: u32) -> bool {
-        park::sleep_on(word, value, None)
+        os::sleep_on(word, value, None)
     }
     fn wake(&self, key: usize, count: u32) {
-        park::wake_at(key, count);
+        os::wake_at(key, count);
     }
     fn requeue(&self, word: &ThreadWord, value: u32, count: u32, key: usize) -> bool {
-        park::requeue(word, value, count, key)
+        os::requeue(word, value, count, key)
     }
     fn generation(&self) -> u8 {
         fork::generation()
@@ -56,7 +56,7 @@ impl RawRequeueCondvar {
         let mut in_time = true;
         let sleep = |sequence: &ThreadWord, value| {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let woken = left != Some(Duration::ZERO) && park::sleep_on(sequence, value, left);
+            let woken = left != Some(Duration::ZERO) && os::sleep_on(sequence, value, left);
             in_time = woken || deadline.is_none_or(|deadline| Instant::now() < deadline);
             woken
         };

@@ -8,8 +8,7 @@ use std::time::Duration;
 use holdfast_locks::Budget;
 use holdfast_locks::thread::{NAP_DIVISOR, SPIN_THRESHOLD, TURN_NS, Turns};
 
-use crate::cpu::now_ns;
-use crate::park;
+use crate::os::{self, now_ns};
 
 /// The default of [`set_spin_threshold`].
 pub const SPIN_THRESHOLD_DEFAULT: Budget = SPIN_THRESHOLD;
@@ -49,7 +48,7 @@ pub fn set_turn(turn: Duration) {
 /// Lets the head of a queue sleep for a part of a turn, so that running threads may use the lock.
 pub(crate) fn nap() {
     end_streak();
-    park::sleep(Duration::from_nanos(TURN.load(Relaxed) / NAP_DIVISOR));
+    os::sleep(Duration::from_nanos(TURN.load(Relaxed) / NAP_DIVISOR));
 }
 
 thread_local! {

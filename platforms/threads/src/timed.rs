@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use holdfast_locks::{HybridPvQspin, Narrow, RawLock};
 
 use crate::cpu::{ThisThread, ThreadWord};
-use crate::{park, spin};
+use crate::{os, spin};
 
 /// The first sleep between two attempts. Each further one is twice as long.
 const SLEEP_MIN: Duration = Duration::from_micros(50);
@@ -47,7 +47,7 @@ pub(crate) fn attempt_until(deadline: Instant, attempt: impl Fn() -> bool) -> bo
             return false;
         }
         spin::end_streak();
-        park::sleep(sleep.min(left));
+        os::sleep(sleep.min(left));
         sleep = SLEEP_MAX.min(2 * sleep);
     }
 }

@@ -3,7 +3,7 @@
 //! Locks access a word whole, by half-word and by byte. Rust's memory model does not allow racing accesses of different
 //! sizes; x86 does. So on x86-64 *every* access to a word is inline assembly, across which the compiler moves no memory
 //! access. On other targets and under Miri a word is an atomic integer, and its parts are accessed by exchanges of the
-//! whole word.
+//! whole word. On arm64, too: see `portable`.
 //!
 //! **Total store order**: see `holdfast_words`, which has the instructions.
 
@@ -15,11 +15,11 @@ pub(crate) use holdfast_words::{Address, Word};
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 pub(crate) use portable::{Address, Word};
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 mod rseq;
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 pub use rseq::has_restartable_sequences;
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 pub(crate) use rseq::{is_unsettled, settle};
 
 /// Words with compare-stores; see [`Platform::compare_store_low8`](holdfast_locks::Platform::compare_store_low8).
@@ -28,20 +28,35 @@ pub(crate) trait CompareStore {
     fn compare_store_low16(&self, current: u16, new: u16, order: Ordering) -> Result<(), u16>;
 }
 
+/// Without restartable sequences a compare-store is an exchange.
+#[cfg(all(target_arch = "x86_64", not(target_os = "linux"), not(miri)))]
+impl CompareStore for Word {
+    #[inline(always)]
+    fn compare_store_low8(&self, current: u8, new: u8, order: Ordering) -> Result<(), u8> {
+        self.compare_exchange_low8(current, new, order, Ordering::Relaxed)
+            .map(drop)
+    }
+    #[inline(always)]
+    fn compare_store_low16(&self, current: u16, new: u16, order: Ordering) -> Result<(), u16> {
+        self.compare_exchange_low16(current, new, order, Ordering::Relaxed)
+            .map(drop)
+    }
+}
+
 /// Returns `false`: compare-stores are exchanges, so there is nothing to wait for.
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
 pub(crate) fn settle() -> bool {
     false
 }
 
 /// Returns `false`: there is nothing to wait for.
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
 pub(crate) fn is_unsettled() -> bool {
     false
 }
 
 /// Returns whether unlocks use restartable sequences in this process.
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
 pub fn has_restartable_sequences() -> bool {
     false
 }

@@ -1,5 +1,7 @@
 //! Tests that the threads platform keeps the contract of its traits, and that the locks keep theirs on it.
 
+#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+mod arm64;
 mod conformance;
 mod embedded;
 #[cfg(target_os = "linux")]

@@ -26,10 +26,11 @@
 //! # Ok::<(), holdfast_threads::ClaimError>(())
 //! ```
 
-/// The code of the tutorial, which is compiled and run as a documentation test.
+/// The code of the tutorial and of the README, which is compiled and run as documentation tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/tutorial/embed-a-lock.md")]
-struct Tutorial;
+#[doc = include_str!("../tests/tutorial.txt")]
+#[doc = include_str!("../README.md")]
+struct Documents;
 
 mod condvar;
 mod cpu;

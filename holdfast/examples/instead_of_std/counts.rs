@@ -1,5 +1,3 @@
-//! Counts by four threads. README.md shows this file.
-
 use std::thread;
 
 use holdfast::poison::Mutex; // was: std::sync::Mutex

@@ -1,0 +1,8 @@
+//! Counts by four threads. README.md shows the file `counts.rs`.
+
+#[cfg(not(feature = "model"))]
+include!("counts.rs");
+
+/// The locks of a model checker cannot be in a static.
+#[cfg(feature = "model")]
+fn main() {}

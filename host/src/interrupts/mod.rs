@@ -33,6 +33,7 @@ use lapic::TimerBase;
 use memory::HostMemory;
 
 pub use inhibits::{Inhibit, Inhibits};
+pub use ioapic::SavedIoapic;
 pub(crate) use mode::{VcpuApic, VmApic};
 
 /// Delivers interrupts: VMs and vCPUs, the threads that an interrupt may wake, and what only interrupts need.

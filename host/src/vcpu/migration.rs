@@ -1,4 +1,5 @@
-//! A vCPU's state, saved and restored: what live migration transfers to the other host.
+//! A vCPU's state, saved and restored: what live migration transfers to the other host, besides
+//! [`SavedIoapic`](crate::SavedIoapic).
 //!
 //! - **The latch is saved**: a kick that the target has not consumed yet is part of the state, whether it came before
 //!   or after HLT. KVM's own interface folds it into `mp_state`, which cannot express the first case.
@@ -7,7 +8,7 @@ use core::fmt;
 
 use holdfast_abi::lapic::FIRST_LEGAL_VECTOR;
 
-use crate::boundary::{GuestState, Nanos, VcpuId};
+use crate::boundary::{GuestState, Nanos, VcpuId, VmId};
 use crate::guests::Guests;
 use crate::interrupts::lapic::{REGISTERS, SavedTimer};
 use crate::timers::Timer;
@@ -65,6 +66,8 @@ pub enum RestoreError {
     Started,
     /// There is no such vCPU.
     UnknownVcpu(VcpuId),
+    /// There is no such VM.
+    UnknownVm(VmId),
     /// IA32_APIC_BASE has a value that no guest can have written.
     BadApicBase(u64),
     /// A vector is pending that no LAPIC can have accepted, or too many non-maskable interrupts.
@@ -81,8 +84,9 @@ impl fmt::Display for RestoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot restore ")?;
         match self {
-            RestoreError::Started => write!(f, "a vcpu: the host runs already"),
+            RestoreError::Started => write!(f, "a state: the host runs already"),
             RestoreError::UnknownVcpu(vcpu) => write!(f, "vcpu {}: there is no such vcpu", vcpu.0),
+            RestoreError::UnknownVm(vm) => write!(f, "vm {}: there is no such vm", vm.0),
             RestoreError::BadApicBase(value) => write!(f, "apic base {value:#x}: not a legal mode"),
             RestoreError::BadPending(PendingEvents { nmis, undelivered, .. }) => write!(
                 f,

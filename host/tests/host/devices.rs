@@ -1,7 +1,9 @@
 //! Interrupts of devices: MSIs and the I/O APIC's pins, through the LAPICs.
 
 use holdfast_abi::{cpuid, ioapic, lapic as reg, msi, msr};
-use holdfast_host::{Event, Exit, HostConfig, PcpuId, VmConfig, VmId};
+use holdfast_host::{
+    Event, Exit, HostConfig, Nanos, PcpuId, RestoreError, SavedIoapic, VcpuId, VcpuState, VmConfig, VmId,
+};
 
 use crate::world::{Guest, MS, Op, World, apic, places};
 
@@ -21,6 +23,13 @@ fn pin_register(register: u32, value: u32) -> [Op; 2] {
 
 /// Two VMs of two vCPUs, each on a pCPU of its own, after a millisecond; the first VM's vCPU 0 has done `ops`.
 fn world(config: &HostConfig, ops: &[Op]) -> World {
+    let mut world = at_power_on(config, ops);
+    world.start();
+    world.run_until(MS);
+    world
+}
+
+fn at_power_on(config: &HostConfig, ops: &[Op]) -> World {
     let mut world = World::new(config, &places(1, 5, 1));
     for vm in 0..2u32 {
         let affinity: Vec<Vec<u32>> = (0..2).map(|vcpu| vec![vm * 2 + vcpu]).collect();
@@ -32,8 +41,6 @@ fn world(config: &HostConfig, ops: &[Op]) -> World {
         });
         world.add_vm(&VmConfig::default(), &affinity, guests.collect());
     }
-    world.start();
-    world.run_until(MS);
     world
 }
 
@@ -235,6 +242,98 @@ fn a_level_that_never_ends_leaves_the_guest_time_after_ten_thousand() {
     }
     assert!(seen > 10_000, "{seen}");
     assert!((9 * MS..11 * MS).contains(&longest), "held back for {longest} ns");
+}
+
+/// Moves both VMs to a new host, which starts a millisecond later.
+fn migrate(mut from: World) -> World {
+    from.freeze();
+    let mut to = at_power_on(&HostConfig::default(), &[]);
+    let resumes = Nanos(from.now + MS);
+    to.now = resumes.0;
+    for vcpu in 0..4 {
+        let restored = to.host.restore_vcpu(VcpuId(vcpu), &from.save(vcpu), resumes);
+        restored.expect("a state that was saved");
+    }
+    for vm in [VmId(0), VmId(1)] {
+        let saved = from.host.save_ioapic(vm);
+        let restored = to.host.restore_ioapic(vm, &saved, resumes);
+        restored.expect("a state that was saved");
+        assert_eq!(to.host.save_ioapic(vm), saved);
+    }
+    to.guests = from.guests;
+    for guest in &mut to.guests {
+        guest.life = VcpuState::Woken;
+        guest.carried();
+    }
+    to.start();
+    to
+}
+
+#[test]
+fn an_asserted_level_interrupts_on_after_a_migration_at_any_moment_until_it_falls() {
+    let level = 0x61 | ioapic::ENTRY_LEVEL as u32;
+    let open = pin_register(ioapic::REDIRECTION + 2 * 5, level);
+    for at in 0..40 {
+        let mut from = world(&HostConfig::default(), &open);
+        from.handle(Event::Line {
+            pcpu: DEVICES,
+            vm: VmId(0),
+            pin: 5,
+            level: true,
+        });
+        // Some moments are in a handler, and some in the long pause after ten thousand interrupts.
+        from.run_until(MS + at * 2 * MS + at * 700);
+        let mut to = migrate(from);
+        let before = to.guests[0].injected.len();
+        to.run_until(to.now + MS);
+        let after = to.guests[0].injected.len();
+        assert!(after > before + 10, "moment {at}: {before} to {after}");
+        line(&mut to, 5, false);
+        let fallen = to.guests[0].injected.len();
+        to.run_until(to.now + 20 * MS);
+        assert_eq!(to.guests[0].injected.len(), fallen, "moment {at}");
+    }
+}
+
+#[test]
+fn an_edge_that_was_sent_is_not_sent_again_after_a_migration() {
+    let open = pin_register(ioapic::REDIRECTION + 2 * 5, 0x61);
+    let mut from = world(&HostConfig::default(), &open);
+    line(&mut from, 5, true);
+    let mut to = migrate(from);
+    to.run_until(to.now + MS);
+    assert_eq!(to.guests[0].injected, [0x61]);
+    line(&mut to, 5, true);
+    assert_eq!(to.guests[0].injected, [0x61], "it has not fallen in between");
+    line(&mut to, 5, false);
+    line(&mut to, 5, true);
+    assert_eq!(to.guests[0].injected, [0x61, 0x61]);
+}
+
+#[test]
+fn a_restored_ioapic_has_no_bit_that_no_guest_can_set() {
+    let mut to = at_power_on(&HostConfig::default(), &[]);
+    let saved = SavedIoapic {
+        select: 0xff,
+        id: u32::MAX,
+        entries: [u64::MAX, !ioapic::ENTRY_LEVEL].repeat(12).try_into().expect("24 pins"),
+        asserted: u32::MAX,
+    };
+    to.host.restore_ioapic(VmId(1), &saved, Nanos(0)).expect("a VM");
+    let read = to.host.save_ioapic(VmId(1));
+    assert_eq!((read.select, read.id, read.asserted), (0xff, 0x0f00_0000, 0x00ff_ffff));
+    assert_eq!(read.entries[0], 0xff00_0000_0001_efff);
+    assert_eq!(read.entries[1], 0xff00_0000_0001_2fff, "no remote IRR without a level");
+    assert_eq!(
+        to.host.restore_ioapic(VmId(2), &saved, Nanos(0)),
+        Err(RestoreError::UnknownVm(VmId(2)))
+    );
+    to.start();
+    to.run_until(MS);
+    assert_eq!(
+        to.host.restore_ioapic(VmId(1), &saved, Nanos(MS)),
+        Err(RestoreError::Started)
+    );
 }
 
 #[test]

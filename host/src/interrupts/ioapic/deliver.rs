@@ -2,8 +2,8 @@
 
 use holdfast_abi::ioapic as reg;
 
-use super::AfterEnd;
-use crate::boundary::{Command, Cost, VcpuId, VmId};
+use super::{AfterEnd, SavedIoapic};
+use crate::boundary::{Command, Cost, Nanos, VcpuId, VmId};
 use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::Message;
 use crate::step::Step;
@@ -76,6 +76,12 @@ impl InterruptWing {
                     .arm(Timer::Ioapic(vm), step.pcpu, step.now + LATER_NS),
             }
         }
+    }
+
+    /// Gives the I/O APIC of `vm` the state `saved`. What no LAPIC has accepted yet is sent at `now`.
+    pub(crate) fn restore_ioapic(&mut self, vm: VmId, saved: &SavedIoapic, now: Nanos) {
+        self.guests.vms[vm].ioapic.load(saved);
+        self.threads.timers.arm(Timer::Ioapic(vm), 0, now.0);
     }
 
     /// Sends the interrupts of `vm` that were held back.

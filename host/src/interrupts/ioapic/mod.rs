@@ -11,13 +11,19 @@
 //! The level of a line means asserted or not. As in KVM, the polarity of the wire is stored and has no effect.
 
 mod deliver;
+mod saved;
 
 #[cfg(test)]
 mod tests;
 
 use holdfast_abi::ioapic as reg;
 
+pub use saved::SavedIoapic;
+
 const PINS: usize = reg::PINS as usize;
+
+/// The bits of the ID register that a guest can write.
+const ID_BITS: u32 = 0x0f00_0000;
 
 /// The bits of a redirection entry that a guest can write.
 const WRITABLE: u64 = !(reg::ENTRY_STATUS | reg::ENTRY_REMOTE_IRR) & (0xff << reg::ENTRY_DESTINATION_SHIFT | 0x1_ffff);
@@ -99,7 +105,7 @@ impl Ioapic {
     /// Writes `value` to the selected register. Returns the pin if that was a redirection entry.
     pub(crate) fn write_selected(&mut self, value: u32) -> Option<u32> {
         if u32::from(self.select) == reg::ID {
-            self.id = value & 0x0f00_0000;
+            self.id = value & ID_BITS;
             return None;
         }
         let (pin, high) = self.selected_entry()?;

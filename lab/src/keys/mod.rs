@@ -220,7 +220,11 @@ fn position(path: &str) -> Result<usize, String> {
     let found = KEYS
         .iter()
         .position(|key| key.path == path && !matches!(key.target, Target::Cost));
-    found.ok_or_else(|| unknown(path, KEYS.iter().map(|key| key.path), ""))
+    found.ok_or_else(|| match path {
+        // Fields of the whole experiment, which have options of their own.
+        "seeds" | "scale" => format!("a known key; give it by --{path}"),
+        _ => unknown(path, KEYS.iter().map(|key| key.path), ""),
+    })
 }
 
 fn unknown<'a>(word: &str, known: impl IntoIterator<Item = &'a str>, prefix: &str) -> String {

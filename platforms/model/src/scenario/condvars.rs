@@ -1,34 +1,74 @@
 //! Small programs over a condition variable. A lost notification shows as no progress.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use holdfast_locks::conformance::Job;
-use holdfast_locks::{Budget, Condvar, CondvarTable, CpuId, Platform, RawLock, Steps, Word};
+use holdfast_locks::{Budget, Condvar, CondvarTable, Platform, RawLock, Steps, Word};
 
+use super::job;
 use crate::checker::{Cell, Checker};
 use crate::cpu::Cpu;
 use crate::machine::{Machine, Setup};
 use crate::word::ModelWord;
 
-/// How many waiters a broadcast wakes at once: the others are in the chain.
-const AT_ONCE: u32 = 1;
+/// How many waiters a broadcast wakes at once: the others are in the chain, or in the mutex's queue.
+pub(super) const AT_ONCE: u32 = 1;
 
-/// A counter, and a condition variable for its changes. `L` is the kind of both locks.
-struct Counter<C: Checker, L, S> {
-    mutex: ModelWord<C>,
-    changed: Condvar<ModelWord<C>, L, S>,
-    table: CondvarTable<ModelWord<C>, ModelWord<C>>,
-    count: C::Cell,
+/// A condition variable of some kind.
+pub(super) trait Condition<C: Checker>: Send + Sync + 'static {
+    fn new(cpus: u32) -> Self;
+    /// Releases `mutex`, waits, and takes it again. An impatient waiter gives up at once. Returns whether it was
+    /// notified.
+    fn wait(&self, cpu: &Cpu<C>, mutex: &ModelWord<C>, patient: bool) -> bool;
+    fn notify_one(&self, cpu: &Cpu<C>);
+    fn notify_all(&self, cpu: &Cpu<C>);
 }
 
-impl<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static> Counter<C, L, S> {
+/// The condition variable with a chain of its own. `L` is the kind of its lock and of the mutex.
+struct Chained<C: Checker, L, S> {
+    changed: Condvar<ModelWord<C>, L, S>,
+    table: CondvarTable<ModelWord<C>, ModelWord<C>>,
+}
+
+impl<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static> Condition<C> for Chained<C, L, S> {
+    fn new(cpus: u32) -> Self {
+        Chained {
+            changed: Condvar::new(),
+            table: CondvarTable::new(cpus as usize),
+        }
+    }
+
+    fn wait(&self, cpu: &Cpu<C>, mutex: &ModelWord<C>, patient: bool) -> bool {
+        let notified = self.changed.wait::<_, L>(cpu, &self.table, mutex, || !patient);
+        assert!(notified || !patient, "a wait without a time limit has ended by itself");
+        notified
+    }
+
+    fn notify_one(&self, cpu: &Cpu<C>) {
+        self.changed.notify_one(cpu, &self.table);
+    }
+
+    fn notify_all(&self, cpu: &Cpu<C>) {
+        self.changed.notify_all(cpu, &self.table, AT_ONCE);
+    }
+}
+
+/// A counter, and a condition variable for its changes. `L` is the kind of the mutex.
+pub(super) struct Counter<C: Checker, L, V> {
+    pub(super) mutex: ModelWord<C>,
+    pub(super) changed: V,
+    pub(super) count: C::Cell,
+    kind: PhantomData<fn() -> L>,
+}
+
+impl<C: Checker, L: RawLock<Cpu<C>> + 'static, V: Condition<C>> Counter<C, L, V> {
     fn new(setup: &Setup) -> Arc<Self> {
         Arc::new(Counter {
             mutex: Word::<u32>::new(0),
-            changed: Condvar::new(),
-            table: CondvarTable::new(setup.cpus as usize),
+            changed: V::new(setup.cpus),
             count: C::Cell::new(0),
+            kind: PhantomData,
         })
     }
 
@@ -43,30 +83,36 @@ impl<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static> Counter<C, L,
     fn change_once(&self, cpu: &Cpu<C>, until: impl Fn(u32) -> bool, by: impl FnOnce(u32) -> u32) {
         L::lock(cpu, &self.mutex);
         while !until(self.count.get()) {
-            let notified = self.changed.wait::<_, L>(cpu, &self.table, &self.mutex, || false);
-            assert!(notified, "a wait without a time limit has ended by itself");
+            self.changed.wait(cpu, &self.mutex, true);
         }
         self.count.update(by);
         L::unlock(cpu, &self.mutex);
     }
 }
 
-fn job<C: Checker>(cpu: u32, body: impl FnOnce(&Cpu<C>) + Send + 'static) -> (CpuId, Job<Cpu<C>>) {
-    (CpuId(cpu), Job::new(body))
-}
-
 /// CPU 0 sets the counter and notifies all others, which wait for that.
 pub fn broadcast<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static>(
     setup: &Setup,
 ) -> impl Fn() + Send + Sync + use<C, L, S> {
+    broadcast_by(setup, |cpu, counter: &Counter<C, L, Chained<C, L, S>>| {
+        counter.change(cpu, |_| 1);
+        counter.changed.notify_all(cpu);
+    })
+}
+
+/// As [`broadcast`]: `set` is what CPU 0 does.
+pub(super) fn broadcast_by<C, L, V, F>(setup: &Setup, set: F) -> impl Fn() + Send + Sync + use<C, L, V, F>
+where
+    C: Checker,
+    L: RawLock<Cpu<C>> + 'static,
+    V: Condition<C>,
+    F: Fn(&Cpu<C>, &Counter<C, L, V>) + Copy + Send + Sync + 'static,
+{
     let setup = setup.clone();
     move || {
-        let counter = Counter::<C, L, S>::new(&setup);
+        let counter = Counter::<C, L, V>::new(&setup);
         let shared = Arc::clone(&counter);
-        let mut jobs = vec![job(0, move |cpu: &Cpu<C>| {
-            shared.change(cpu, |_| 1);
-            shared.changed.notify_all(cpu, &shared.table, AT_ONCE);
-        })];
+        let mut jobs = vec![job(0, move |cpu: &Cpu<C>| set(cpu, &shared))];
         jobs.extend((1..setup.cpus).map(|number| {
             let counter = Arc::clone(&counter);
             job(number, move |cpu: &Cpu<C>| {
@@ -78,14 +124,22 @@ pub fn broadcast<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static>(
     }
 }
 
-/// The CPUs increment the counter in turn, `rounds` times each, and notify all or one.
+/// The CPUs increment the counter in turn, `rounds` times each, and notify all, or one if there are two.
 pub fn turns<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static>(
     setup: &Setup,
     rounds: u32,
 ) -> impl Fn() + Send + Sync + use<C, L, S> {
+    turns_of::<C, L, Chained<C, L, S>>(setup, rounds)
+}
+
+/// As [`turns`], of any kind.
+pub(super) fn turns_of<C: Checker, L: RawLock<Cpu<C>> + 'static, V: Condition<C>>(
+    setup: &Setup,
+    rounds: u32,
+) -> impl Fn() + Send + Sync + use<C, L, V> {
     let setup = setup.clone();
     move || {
-        let counter = Counter::<C, L, S>::new(&setup);
+        let counter = Counter::<C, L, V>::new(&setup);
         let cpus = setup.cpus;
         let each = |number| {
             let counter = Arc::clone(&counter);
@@ -93,9 +147,9 @@ pub fn turns<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static>(
                 for _ in 0..rounds {
                     counter.change_once(cpu, |count| count % cpus == number, |count| count + 1);
                     if cpus > 2 {
-                        counter.changed.notify_all(cpu, &counter.table, AT_ONCE);
+                        counter.changed.notify_all(cpu);
                     } else {
-                        counter.changed.notify_one(cpu, &counter.table);
+                        counter.changed.notify_one(cpu);
                     }
                 }
             })
@@ -110,24 +164,31 @@ pub fn turns<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static>(
 pub fn impatient_waiter<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static>(
     setup: &Setup,
 ) -> impl Fn() + Send + Sync + use<C, L, S> {
+    impatience_of::<C, L, Chained<C, L, S>>(setup)
+}
+
+/// As [`impatient_waiter`], of any kind.
+pub(super) fn impatience_of<C: Checker, L: RawLock<Cpu<C>> + 'static, V: Condition<C>>(
+    setup: &Setup,
+) -> impl Fn() + Send + Sync + use<C, L, V> {
     let setup = Setup {
         cpus: 3,
         ..setup.clone()
     };
     move || {
-        let counter = Counter::<C, L, S>::new(&setup);
+        let counter = Counter::<C, L, V>::new(&setup);
         let [first, second, third] = [(); 3].map(|()| Arc::clone(&counter));
         let jobs = vec![
             job(0, move |cpu: &Cpu<C>| {
                 first.change(cpu, |count| count + 1);
-                first.changed.notify_one(cpu, &first.table);
+                first.changed.notify_one(cpu);
             }),
             job(1, move |cpu: &Cpu<C>| {
                 L::lock(cpu, &second.mutex);
-                let notified = second.changed.wait::<_, L>(cpu, &second.table, &second.mutex, || true);
+                let notified = second.changed.wait(cpu, &second.mutex, false);
                 L::unlock(cpu, &second.mutex);
                 if notified {
-                    second.changed.notify_one(cpu, &second.table);
+                    second.changed.notify_one(cpu);
                 }
             }),
             job(2, move |cpu: &Cpu<C>| {
@@ -149,7 +210,7 @@ pub fn two_mutexes<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static>
         ..setup.clone()
     };
     move || {
-        let counter = Counter::<C, L, S>::new(&setup);
+        let counter = Counter::<C, L, Chained<C, L, S>>::new(&setup);
         // The mutex of CPU 1; whether CPU 1 waits; whether CPU 2 is done.
         let others: Arc<[ModelWord<C>; 3]> = Arc::new([(); 3].map(|()| Word::<u32>::new(0)));
         let [first, second, third] = [(); 3].map(|()| (Arc::clone(&counter), Arc::clone(&others)));
@@ -164,7 +225,7 @@ pub fn two_mutexes<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static>
                 pass(cpu, waits);
                 L::lock(cpu, mutex);
                 counter.change(cpu, |_| 1);
-                counter.changed.notify_all(cpu, &counter.table, AT_ONCE);
+                counter.changed.notify_all(cpu);
                 pass(cpu, done);
                 L::unlock(cpu, mutex);
             }),
@@ -173,7 +234,7 @@ pub fn two_mutexes<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static>
                 let [mutex, waits, _] = &**others;
                 L::lock(cpu, mutex);
                 cpu.store(waits, 1, Release);
-                counter.changed.wait::<_, L>(cpu, &counter.table, mutex, || false);
+                counter.changed.wait(cpu, mutex, true);
                 L::unlock(cpu, mutex);
             }),
             job(2, move |cpu: &Cpu<C>| {

@@ -1,7 +1,9 @@
 //! Tests whether the searches find errors: one fault at a time is planted and must be found.
 
+mod exceptions;
 mod orderings;
 mod steps;
+mod trials;
 
 use holdfast_locks::RawLock;
 use holdfast_model::{Checker, Cpu};

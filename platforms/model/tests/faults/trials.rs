@@ -1,0 +1,147 @@
+//! Searches by loom that may find a weakened ordering.
+
+use holdfast_locks::*;
+use holdfast_model::fault::Orderings;
+use holdfast_model::{Bounds, Checker, Loom, Setup, scenario};
+
+use crate::faults::{Body, Lock};
+
+/// A search that may find a weakened ordering.
+pub(super) struct Trial {
+    bounds: Bounds,
+    setup: Setup,
+    body: fn(&Setup) -> Body,
+}
+
+impl Trial {
+    pub(super) fn new(cpus: u32, preemptions: usize, body: fn(&Setup) -> Body) -> Self {
+        Trial {
+            bounds: Bounds::preemptions(preemptions),
+            setup: Setup::new(cpus),
+            body,
+        }
+    }
+
+    pub(super) fn run(&self, orderings: Orderings) -> Option<String> {
+        let setup = Setup {
+            orderings,
+            ..self.setup.clone()
+        };
+        let failure = Loom::explore(&self.bounds, (self.body)(&setup)).err()?;
+        Some(failure.message)
+    }
+}
+
+pub(super) fn once<L: Lock<Loom>>(preemptions: usize) -> Trial {
+    Trial::new(2, preemptions, |setup| {
+        Box::new(scenario::contention::<Loom, L>(setup, 1, 0))
+    })
+}
+pub(super) fn twice<L: Lock<Loom>>(preemptions: usize) -> Trial {
+    Trial::new(2, preemptions, |setup| {
+        Box::new(scenario::contention::<Loom, L>(setup, 2, 0))
+    })
+}
+pub(super) fn try_lock<L: Lock<Loom>>() -> Trial {
+    Trial::new(2, 3, |setup| Box::new(scenario::try_lock::<Loom, L>(setup)))
+}
+pub(super) fn queue<L: Lock<Loom>>(cpus: u32, preemptions: usize) -> Trial {
+    Trial::new(cpus, preemptions, |setup| Box::new(scenario::queue::<Loom, L>(setup)))
+}
+
+/// A queue on two NUMA nodes.
+pub(super) fn nodes<L: Lock<Loom>>(cpus: u32, preemptions: usize) -> Trial {
+    let mut trial = queue::<L>(cpus, preemptions);
+    trial.setup.numa_nodes = 2;
+    trial
+}
+
+/// A queue whose waiters look twice before they halt.
+pub(super) fn patient<L: Lock<Loom>>() -> Trial {
+    let mut trial = queue::<L>(3, 2);
+    trial.setup.spin_threshold = 1;
+    trial.setup.looks_max = 1;
+    trial
+}
+
+/// A queue in a guest of `possible` CPUs.
+pub(super) fn larger<L: Lock<Loom>>(possible: u32, cpus: u32, preemptions: usize) -> Trial {
+    let mut trial = queue::<L>(cpus, preemptions);
+    trial.setup.cpus_possible = possible;
+    trial
+}
+
+/// Contention on a machine whose compare-stores are two steps.
+pub(super) fn compare_stores<L: Lock<Loom>>() -> Trial {
+    let mut trial = once::<L>(3);
+    trial.setup.compare_stores = true;
+    trial
+}
+
+pub(super) fn shared_entry<L: Lock<Loom>>() -> Trial {
+    Trial::new(3, 2, |setup| Box::new(scenario::shared_entry::<Loom, L>(setup)))
+}
+
+pub(super) fn spinners<const IMPATIENT: u32>(cpus: u32, rounds: u32, preemptions: usize) -> Trial {
+    let mut trial = Trial::new(cpus, preemptions, |setup| {
+        Box::new(scenario::optimistic_spinners::<Loom, AllSteps>(
+            setup,
+            setup.rounds,
+            IMPATIENT,
+        ))
+    });
+    trial.setup.rounds = rounds;
+    trial
+}
+
+pub(super) fn broadcast(cpus: u32, preemptions: usize) -> Trial {
+    Trial::new(cpus, preemptions, |setup| {
+        Box::new(scenario::broadcast::<Loom, Tas, AllSteps>(setup))
+    })
+}
+
+pub(super) fn requeued_broadcast(cpus: u32, preemptions: usize) -> Trial {
+    Trial::new(cpus, preemptions, |setup| {
+        Box::new(scenario::requeued_broadcast::<Loom, Tas, AllSteps>(setup, true))
+    })
+}
+pub(super) fn impatient_waiter() -> Trial {
+    Trial::new(3, 2, |setup| {
+        Box::new(scenario::impatient_waiter::<Loom, Tas, AllSteps>(setup))
+    })
+}
+
+/// Two CPUs, of which the first `rounds` write.
+pub(super) fn readers_and_writers(writers: u32) -> Trial {
+    let mut trial = Trial::new(2, 3, |setup| {
+        Box::new(scenario::readers_and_writers::<Loom, Tas, AllSteps>(
+            setup,
+            setup.rounds,
+            1,
+        ))
+    });
+    trial.setup.rounds = writers;
+    trial
+}
+
+pub(super) fn queue_behind(writer: bool) -> Trial {
+    let body: fn(&Setup) -> Body = if writer {
+        |setup| Box::new(scenario::queue_behind::<Loom, Tas, AllSteps>(setup, true, 1))
+    } else {
+        |setup| Box::new(scenario::queue_behind::<Loom, Tas, AllSteps>(setup, false, 1))
+    };
+    Trial::new(3, 2, body)
+}
+
+pub(super) fn downgraded_writer(others_write: bool) -> Trial {
+    let body: fn(&Setup) -> Body = if others_write {
+        |setup| Box::new(scenario::downgraded_writer::<Loom, Tas, AllSteps>(setup, true))
+    } else {
+        |setup| Box::new(scenario::downgraded_writer::<Loom, Tas, AllSteps>(setup, false))
+    };
+    Trial::new(2, 3, body)
+}
+
+pub(super) fn equal_tickets<L: Lock<Loom>>() -> Trial {
+    Trial::new(3, 2, |setup| Box::new(scenario::equal_tickets::<Loom, L>(setup)))
+}

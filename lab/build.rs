@@ -6,7 +6,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// Files and folders with the fields. If two structs have one name, the first one's documentation counts.
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 13] = [
     "guest/src/config.rs",
     "host/src/config.rs",
     "host/src/interrupts/apicv/config.rs",
@@ -15,6 +15,7 @@ const SOURCES: [&str; 12] = [
     "host/src/sched",
     "lab/src/draft.rs",
     "lab/src/groups.rs",
+    "lab/src/migration.rs",
     "lab/src/profile.rs",
     "machine/src/profile.rs",
     "platforms/sim/src/run/config.rs",

@@ -11,7 +11,7 @@ use crate::interrupts::{InterruptWing, SavedIoapic};
 use crate::pcpus::Pcpus;
 use crate::sched::{Scheduler, Throttling};
 use crate::step::Step;
-use crate::threads::Threads;
+use crate::threads::{ThreadKind, Threads};
 use crate::vcpu::migration::{RestoreError, SavedVcpu};
 use crate::vcpu::wing::VcpuWing;
 
@@ -60,6 +60,31 @@ impl Host {
     /// # Panics
     /// If the host runs already.
     pub fn start(&mut self, now: Nanos, out: &mut Vec<Command>) {
+        let all: Vec<TaskId> = self.wing.threads.records.ids().collect();
+        self.start_in(&all, now, out);
+    }
+
+    /// As [`Host::start`], for a host to which guests migrate. The threads of one VM start one after another, as its
+    /// VMM starts them, and VMMs do not wait for each other: VMs and tasks take turns in an order that `draw` decides,
+    /// which returns a random number below its argument. Threads are new here: they bring no claim on CPU time along.
+    ///
+    /// # Panics
+    /// As [`Host::start`].
+    pub fn start_migrated(&mut self, draw: &mut dyn FnMut(usize) -> usize, now: Nanos, out: &mut Vec<Command>) {
+        let mut turns: Vec<Vec<TaskId>> = self.wing.guests.vms.ids().map(|_| Vec::new()).collect();
+        for (task, record) in self.wing.threads.records.enumerate() {
+            match record.kind {
+                ThreadKind::Vcpu(vcpu) => turns[self.wing.guests.vcpus[vcpu].vm.0 as usize].push(task),
+                ThreadKind::Plain | ThreadKind::Voluntary => turns.push(vec![task]),
+            }
+        }
+        for last in (1..turns.len()).rev() {
+            turns.swap(last, draw(last + 1));
+        }
+        self.start_in(&turns.concat(), now, out);
+    }
+
+    fn start_in(&mut self, order: &[TaskId], now: Nanos, out: &mut Vec<Command>) {
         assert!(!self.started, "a host can be started once");
         self.started = true;
         self.wing.threads.sched.begin(now.0);
@@ -71,8 +96,8 @@ impl Host {
         // No pCPU needs an IPI yet: each picks its first thread below.
         let mut discarded = vec![];
         let threads = &mut self.wing.threads;
-        for (task, record) in threads.records.enumerate() {
-            if !record.dormant {
+        for &task in order {
+            if !threads.records[task].dormant {
                 let mut step = Step::new(now, PcpuId(0), &mut discarded);
                 threads.sched.start_thread(task, &mut step);
             }

@@ -3,13 +3,14 @@
 
 use std::slice;
 
-use holdfast_host::{HostConfig, Nic, VmGroup, YieldFavor};
+use holdfast_host::{HostConfig, VmGroup, YieldFavor};
 use holdfast_machine::Topology;
-use holdfast_sim::{Config, HostTask, Migration, Vm};
+use holdfast_sim::{Config, HostTask, Vm};
 use holdfast_workloads::Boot;
 
 use crate::diagnostic::KeyFindings;
 use crate::groups::{self, DraftGroup, Limit};
+use crate::migration::DraftMigration;
 use crate::profile::{MachineProfile, PCPUS_MAX, PauseDetection};
 use crate::slot::{Affinity, Choice, VirtualNodes};
 
@@ -24,8 +25,6 @@ pub const TOTAL_VCPUS_MAX: u32 = 8192;
 pub const TASKS_MAX: usize = 1024;
 /// Default virtual time after which an unfinished run is a failure.
 const LIMIT_NS: u64 = 100_000 * 1_000_000_000;
-/// Default time for which a live migration stops the guests (QEMU `downtime-limit`).
-const DOWNTIME_NS: u64 = 300_000_000;
 
 /// A guest while keys are being set.
 #[derive(Clone, Debug)]
@@ -73,16 +72,8 @@ pub struct Draft {
     pub tasks: Vec<HostTask>,
     /// Virtual time after which an unfinished run fails.
     pub limit_ns: u64,
-    /// Time for which all guests run between two live migrations to another host of the same kind.
-    ///
-    /// `None` never migrates them.
-    pub migrate_every_ns: Option<u64>,
-    /// Time for which a live migration stops all guests.
-    pub migrate_downtime_ns: u64,
-    /// Live migration transfers KVM's MP_STATE and not the flag of a latched kick, as a VMM that forgets it.
-    ///
-    /// A kick taken before the halt is lost.
-    pub migrate_mp_state_only: bool,
+    /// Live migrations.
+    pub migration: DraftMigration,
     /// Virtual time from which statistics count, as after a write to Linux's `zero_stats`.
     ///
     /// `None` counts from power-on.
@@ -194,9 +185,7 @@ impl Draft {
             vms: Vec::new(),
             tasks: Vec::new(),
             limit_ns: LIMIT_NS,
-            migrate_every_ns: None,
-            migrate_downtime_ns: DOWNTIME_NS,
-            migrate_mp_state_only: false,
+            migration: DraftMigration::new(),
             zero_at_ns: None,
         }
     }
@@ -208,8 +197,7 @@ impl Draft {
         self.check_counts(findings);
         self.check_bare_metal(findings);
         self.check_affinity(findings);
-        self.check_pauses(findings);
-        self.check_favor(findings);
+        self.check_host(findings);
         self.check_groups(findings);
         self.check_migration(findings);
         if findings.count() == before {
@@ -224,6 +212,7 @@ impl Draft {
             return None;
         }
         let machine = machine?;
+        let (migration, destination) = self.build_migration();
         // The guest's time-stamp counter runs at the machine's frequency.
         let host = HostConfig {
             tsc_hz: machine.frequency_hz,
@@ -240,24 +229,16 @@ impl Draft {
             seed: 0,
             execute_spins: false,
             limit_ns: self.limit_ns,
-            migration: self.migrate_every_ns.map(|after_ns| Migration {
-                after_ns,
-                downtime_ns: self.migrate_downtime_ns,
-                mp_state_only: self.migrate_mp_state_only,
-            }),
+            migration,
+            destination,
             zero_at_ns: self.zero_at_ns,
         })
     }
 
-    fn check_migration(&self, findings: &mut KeyFindings<'_>) {
-        let Some(every) = self.migrate_every_ns else { return };
-        if every == 0 {
-            findings.add("host.migration.every", "0", "time for the guests to run");
-        }
-        if self.vms.iter().any(|vm| vm.bare_metal || vm.host.nic == Nic::Assigned) {
-            let expected = "guests without assigned devices, and no bare-metal kernel: those cannot migrate";
-            findings.add("host.migration.every", every.to_string(), expected);
-        }
+    /// Checks the settings of one host that several keys make together.
+    pub(crate) fn check_host(&self, findings: &mut KeyFindings<'_>) {
+        self.check_pauses(findings);
+        self.check_favor(findings);
     }
 
     fn check_counts(&self, findings: &mut KeyFindings<'_>) {

@@ -22,6 +22,7 @@ pub mod groups;
 pub mod kernel;
 pub mod keys;
 pub mod meter;
+pub mod migration;
 pub mod plan;
 pub mod profile;
 pub mod replay;

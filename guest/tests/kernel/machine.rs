@@ -161,6 +161,7 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
         limit_ns: 100_000_000_000,
         migration: None,
         zero_at_ns: None,
+        destination: None,
     };
     let body: Body = Rc::new(body);
     run_images(&config, &CallOff::new(), |vm, machine| {

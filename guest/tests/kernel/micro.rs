@@ -53,6 +53,7 @@ fn bench(benchmark: Micro, costs: Costs) -> Outcome {
         limit_ns: 100_000_000_000,
         migration: None,
         zero_at_ns: None,
+        destination: None,
     };
     run_images(&config, &CallOff::new(), |_, machine| {
         micro(machine, benchmark, SAMPLES)

@@ -15,6 +15,7 @@ use crate::diagnostic::{Findings, Place, nearest};
 use crate::document::Node;
 use crate::draft::{Draft, DraftVm};
 use crate::groups::DraftGroup;
+use crate::migration::{TO, path_at_destination};
 use crate::profile::MachineProfile;
 use crate::slot::{Range, Slot};
 
@@ -58,6 +59,8 @@ pub enum Target {
     Vm(fn(&mut DraftVm) -> Option<Slot<'_>>),
     /// A parameter of a host task.
     Task(fn(&mut HostTask) -> Option<Slot<'_>>),
+    /// A parameter of the other host to which guests migrate, by the key that sets it on the first host.
+    Destination,
     /// A parameter of the run.
     Run(fn(&mut Draft) -> Option<Slot<'_>>),
 }
@@ -89,6 +92,11 @@ impl Key {
         [&field_doc(self.field), self.note].join(" ").trim().to_owned()
     }
 
+    /// Returns whether it sets a parameter of the host.
+    pub(crate) fn is_of_host(&self) -> bool {
+        matches!(self.target, Target::Host(_))
+    }
+
     /// Returns what the configuration must have for the key to apply.
     fn needs(&self) -> String {
         match self.path.split('.').collect::<Vec<_>>()[..] {
@@ -113,7 +121,7 @@ impl Key {
 struct Item {
     /// Index in [`KEYS`].
     key: usize,
-    /// Index of the group, guest, task or cost.
+    /// Index of the group, guest, task or cost, or of the key for the first host.
     instance: usize,
 }
 
@@ -170,6 +178,20 @@ impl Names {
                 _ => Err(unknown(cost, Costs::COSTS.iter().copied(), "machine.costs.")),
             };
         }
+        if path.starts_with(TO) {
+            let key = KEYS.iter().position(|key| matches!(key.target, Target::Destination));
+            let instance = KEYS
+                .iter()
+                .position(|key| path_at_destination(key).is_some_and(|known| known == path));
+            let known = KEYS
+                .iter()
+                .filter_map(|key| path_at_destination(key))
+                .collect::<Vec<_>>();
+            return match (key, instance) {
+                (Some(key), Some(instance)) => Ok((vec![Item { key, instance }], true)),
+                _ => Err(unknown(path, known.iter().map(String::as_str), "")),
+            };
+        }
         for (prefix, names) in [("group", &self.groups), ("vm", &self.vms), ("task", &self.tasks)] {
             let Some(rest) = path.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.')) else {
                 continue;
@@ -219,7 +241,7 @@ fn instances(prefix: &str, text: &str, names: &[String]) -> Result<(Vec<usize>, 
 fn position(path: &str) -> Result<usize, String> {
     let found = KEYS
         .iter()
-        .position(|key| key.path == path && !matches!(key.target, Target::Cost));
+        .position(|key| key.path == path && !matches!(key.target, Target::Cost | Target::Destination));
     found.ok_or_else(|| match path {
         // Fields of the whole experiment, which have options of their own.
         "seeds" | "scale" => format!("a known key; give it by --{path}"),
@@ -292,6 +314,14 @@ impl<'s> Effective<'s> {
         self.values.get(&Item { key, instance: 0 }).map(|(setting, _)| *setting)
     }
 
+    /// Returns the setting of the other host's machine profile, if there is one.
+    pub(crate) fn destination_profile(&self) -> Option<&'s Setting> {
+        let profile = position("machine.profile").ok()?;
+        let of = |item: &Item| item.instance == profile && matches!(KEYS[item.key].target, Target::Destination);
+        let mut values = self.values.iter();
+        values.find_map(|(item, (setting, _))| of(item).then_some(*setting))
+    }
+
     /// Sets all values in `draft`, in the order of the table. Mistakes go to `findings`.
     pub(crate) fn apply(&self, draft: &mut Draft, findings: &mut Findings) {
         for (item, (setting, exact)) in &self.values {
@@ -302,7 +332,11 @@ impl<'s> Effective<'s> {
                 None if !exact => {}
                 None => findings.add(place, &setting.path, "a key that does not apply here", key.needs()),
                 Some(slot) => {
-                    if let Err(expected) = slot.set(&setting.node.value, key.range) {
+                    let range = match key.target {
+                        Target::Destination => KEYS[item.instance].range,
+                        _ => key.range,
+                    };
+                    if let Err(expected) = slot.set(&setting.node.value, range) {
                         findings.add(place, &setting.path, setting.node.value.to_string(), expected);
                     }
                 }
@@ -339,5 +373,18 @@ fn slot(draft: &mut Draft, item: Item) -> Option<Slot<'_>> {
         Target::Vm(target) => target(&mut draft.vms[item.instance]),
         Target::Task(target) => target(&mut draft.tasks[item.instance]),
         Target::Run(target) => target(draft),
+        Target::Destination => {
+            let Draft {
+                machine,
+                host,
+                migration,
+                ..
+            } = draft;
+            match KEYS[item.instance].target {
+                Target::Machine(target) => target(migration.machine.get_or_insert_with(|| machine.clone())),
+                Target::Host(target) => target(migration.host.get_or_insert_with(|| host.clone())),
+                _ => None,
+            }
+        }
     }
 }

@@ -44,6 +44,10 @@ impl Key {
                 kind: crate::amount::EXPECTED.to_owned(),
                 default: "the profile's".to_owned(),
             }),
+            Target::Destination => Some(Described {
+                kind: "what `host.KEY` or `machine.KEY` takes".to_owned(),
+                default: "the first host's".to_owned(),
+            }),
             Target::Host(target) => describe(target(&mut HostConfig::default())),
             Target::Group(target) => describe(target(&mut DraftGroup::new(""))),
             Target::Vm(target) => fresh_vms().into_iter().find_map(|mut vm| describe(target(&mut vm))),
@@ -233,6 +237,8 @@ mod tests {
             Target::Vm(_) => draft.vms.len(),
             Target::Task(_) => draft.tasks.len(),
             Target::Cost => costs().count(),
+            // Its parameters are those of the first host's keys.
+            Target::Destination => 0,
             Target::Machine(_) | Target::Host(_) | Target::Run(_) => 1,
         };
         let keys = KEYS.iter().enumerate();

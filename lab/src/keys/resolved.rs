@@ -7,9 +7,27 @@ use serde_json::Value;
 
 use super::{Item, KEYS, Target, slot};
 use crate::draft::Draft;
+use crate::migration::path_at_destination;
 
 /// The value of each key that applies, by its path.
 pub type Parameters = BTreeMap<String, Value>;
+
+/// Returns the values of the keys that the other host has otherwise than the first one.
+fn of_destination(draft: &mut Draft) -> Parameters {
+    let Some(mut there) = draft.there() else {
+        return Parameters::new();
+    };
+    let keys = KEYS.iter().enumerate();
+    let differing = keys.filter_map(|(key, entry)| {
+        let path = path_at_destination(entry)?;
+        let item = Item { key, instance: 0 };
+        let here = slot(draft, item).map(|slot| slot.show());
+        let shown = slot(&mut there, item)?.show();
+        let value = serde_json::from_str(&shown).unwrap_or(Value::String(shown.clone()));
+        (here != Some(shown)).then_some((path, value))
+    });
+    differing.collect()
+}
 
 /// Returns the values of all keys that apply to `draft`. A path has `*` where all groups, guests or tasks that have the
 /// key agree in its value, and a name elsewhere.
@@ -22,6 +40,10 @@ pub(crate) fn resolved(draft: &mut Draft) -> Parameters {
             Target::Task(_) => draft.tasks.iter().map(|task| task.name.clone()).collect(),
             Target::Cost => Costs::COSTS.iter().map(|name| (*name).to_owned()).collect(),
             Target::Machine(_) | Target::Host(_) | Target::Run(_) => vec![String::new()],
+            Target::Destination => {
+                parameters.extend(of_destination(draft));
+                continue;
+            }
         };
         let values = names.into_iter().enumerate().filter_map(|(instance, name)| {
             let shown = slot(draft, Item { key, instance })?.show();

@@ -57,6 +57,7 @@ pub static KEYS: LazyLock<Vec<&'static Key>> = LazyLock::new(|| {
         workload::WORKLOAD,
         interrupts::HARDWARE,
         TASK,
+        DESTINATION,
     ]
     .into_iter()
     .flatten()
@@ -120,17 +121,17 @@ static RUN: &[Key] = &[
     key("limit", parameter!(Draft, Run, Nanos, limit_ns)),
     key(
         "host.migration.every",
-        parameter!(Draft, Run, OptionalNanos, migrate_every_ns),
+        parameter!(Draft, Run, OptionalNanos, migration.every_ns),
     )
     .note("\"auto\" never does. All interrupts are audited: a lost or doubled one fails the run."),
     key(
         "host.migration.downtime",
-        parameter!(Draft, Run, Nanos, migrate_downtime_ns),
+        parameter!(Draft, Run, Nanos, migration.downtime_ns),
     )
     .note("The guests' memory is not copied."),
     key(
         "host.migration.mp_state_only",
-        parameter!(Draft, Run, Flag, migrate_mp_state_only),
+        parameter!(Draft, Run, Flag, migration.mp_state_only),
     ),
     key("zero_at", parameter!(Draft, Run, OptionalNanos, zero_at_ns)).note(
         "Locks' counters, the histogram of blocked time, lock classes, the guest kernel's events, exits, and the \
@@ -163,6 +164,13 @@ static MACHINE: &[Key] = &[
     key("machine.pause_filter_threshold", pauses!(Filter, Amount, threshold)),
     key("machine.costs.*", ("", Target::Cost)).note("One cost of the machine. The list of costs below has the names."),
 ];
+
+/// Set after the first host's keys, whose values it begins with.
+static DESTINATION: &[Key] = &[key("host.migration.to.*", ("", Target::Destination)).note(
+    "Live migrations go to another kind of host, and back: there the key `host.KEY` has this value, or `machine.KEY` for \
+     cpu, profile, ple, ple_gap, ple_window, pause_filter, pause_filter_count and pause_filter_threshold. All costs and \
+     the number of pCPUs stay.",
+)];
 
 static TASK: &[Key] = &[
     key("task.*.nice", task!(I8, nice)).range(-20.0, 19.0),

@@ -14,6 +14,7 @@ use crate::draft::{Draft, DraftVm, new_task};
 use crate::experiment::{Experiment, Layer, Metric};
 use crate::groups::DraftGroup;
 use crate::keys::{Effective, Parameters, Setting, resolved};
+use crate::migration::TO;
 use crate::profile::MachineProfile;
 use crate::shipped;
 
@@ -58,6 +59,9 @@ impl<'e> Builder<'e> {
             tasks: names.tasks.iter().map(|name| new_task(name)).collect(),
             ..Draft::new(self.profile(effective.profile())?)
         };
+        if let Some(other) = effective.destination_profile() {
+            draft.migration.machine = Some(self.profile(Some(other))?);
+        }
         let before = self.findings.count();
         effective.apply(&mut draft, self.findings);
         if self.findings.count() > before {
@@ -65,6 +69,15 @@ impl<'e> Builder<'e> {
             return None;
         }
         hardware::check(&draft, &|path| effective.set_at(path, names), self.findings);
+        if let Some(there) = draft.there() {
+            let at = |path: &str| {
+                let rest = path.strip_prefix("host.").or(path.strip_prefix("machine."))?;
+                let there = effective.set_at(&format!("{TO}{rest}"), names);
+                // What the first host's file asks for, its CPU has, and the other CPU may lack.
+                there.or(effective.set_at(path, names))
+            };
+            hardware::check(&there, &at, self.findings);
+        }
         let file = Place::whole(&experiment.file);
         let place = |path: &str| effective.place(path, names, &file);
         let mut findings = KeyFindings::new(&place, self.findings);

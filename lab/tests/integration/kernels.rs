@@ -104,6 +104,7 @@ fn run(kernel: &MeasuredKernel, operation: Operation, times: u32) -> Outcome {
         limit_ns: 100_000_000_000,
         migration: None,
         zero_at_ns: None,
+        destination: None,
     };
     run_images(&config, &CallOff::new(), |vm, machine| {
         holdfast_guest::image(machine, vm.boot.kernel.clone(), Box::new(Repeated { operation, times }))

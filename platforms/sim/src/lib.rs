@@ -23,7 +23,7 @@ pub use books::convoy::Convoy;
 pub use books::timeline;
 pub use guests::cpu::SimCpu;
 pub use guests::machine::{SimContext, SimMachine};
-pub use guests::migration::{Journey, Migration, MigrationFaults, Move};
+pub use guests::migration::{Destination, Journey, Migration, MigrationFaults, Move};
 pub use guests::process::Waits;
 pub use guests::thread::SimThread;
 pub use memory::word::{Shared, SimAddress, SimWord};

@@ -74,6 +74,7 @@ pub fn machine_of(profile: &MachineProfile, host: &Host) -> Option<Config> {
         limit_ns: 60_000_000_000,
         migration: None,
         zero_at_ns: None,
+        destination: None,
     })
 }
 

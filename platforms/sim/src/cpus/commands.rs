@@ -24,6 +24,12 @@ impl Engine {
         self.apply_commands(PcpuId(0), commands);
     }
 
+    /// Starts the host to which the guests have migrated.
+    pub fn start_migrated_host(&mut self, draw: &mut dyn FnMut(usize) -> usize) {
+        let commands = self.with_host(|host, now, commands| host.start_migrated(draw, now, commands));
+        self.apply_commands(PcpuId(0), commands);
+    }
+
     /// Applies what the host did in one step on `pcpu`. Work takes time: each command has its effect when the work that
     /// was charged before it is done.
     fn apply_commands(&mut self, pcpu: PcpuId, mut commands: Vec<Command>) {

@@ -25,6 +25,15 @@ pub struct Hardware {
     seed: u64,
 }
 
+/// What a CPU model has for virtual machines.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// APIC virtualization.
+    pub apic: ApicHardware,
+    /// What detects pause loops.
+    pub pause: Option<PauseHardware>,
+}
+
 impl Hardware {
     /// The CPU model of `machine`. Random delays follow from `seed`.
     pub fn new(machine: &Profile, seed: u64) -> Hardware {
@@ -39,6 +48,20 @@ impl Hardware {
             pause: machine.pause_hardware,
             frequency_hz: machine.frequency_hz,
             seed,
+        }
+    }
+
+    /// Takes over what the CPU model of `other` has for virtual machines.
+    pub fn become_part(&mut self, other: &Part) {
+        self.apic = other.apic;
+        self.pause = other.pause;
+    }
+
+    /// What this CPU model has for virtual machines.
+    pub fn part(&self) -> Part {
+        Part {
+            apic: self.apic,
+            pause: self.pause,
         }
     }
 

@@ -1,9 +1,17 @@
-//! Live migration: all guests stop at one instant, and continue on another host of the same kind.
+//! Live migration: all guests stop at one instant, and continue on another host, of the same kind or another.
 //!
 //! The migrated state is the state that KVM's interface has of a vCPU ([`holdfast_host::SavedVcpu`]: LAPIC page,
 //! timer, pending events, halted or not), and the state of the devices. The host's own state stays behind: run queues,
 //! timers, AVIC's tables, posted-interrupt descriptors, doorbells and IPIs on their way, warm caches. The guests'
 //! memory is shared: copying it, and the time that this takes before the guests are stopped, are not simulated.
+//!
+//! Threads do not bring along what they are owed of CPU time: the VMM at the destination makes new ones. Each VMM is a
+//! process of its own, so none is always the first to continue. Which is first is drawn each time. If it were
+//! always the same, its vCPUs would be first in all queues, and with migrations at shorter intervals than a time slice
+//! no other guest would ever run.
+//!
+//! Another kind of host has another kernel, and CPUs with another part in virtualization (`Destination`). All costs
+//! stay. The guests go there and come back, in turn.
 //!
 //! Within a host, a vCPU is moved from pCPU to pCPU by changing its thread's affinity.
 //!
@@ -12,12 +20,14 @@
 
 use std::collections::VecDeque;
 
-use holdfast_host::{Event, Host, MpState, Nanos, PcpuId, Run, SavedVcpu, VcpuId, VcpuState};
-use holdfast_machine::Picos;
+use holdfast_host::{Event, Host, HostConfig, MpState, Nanos, PcpuId, Run, SavedVcpu, VcpuId, VcpuState};
+use holdfast_machine::{Picos, Profile};
+use holdfast_workloads::stream_seed;
 
 use crate::books::happened::Happened;
 use crate::core::clock::TimedEvent;
 use crate::core::engine::Engine;
+use crate::cpus::hardware::Part;
 use crate::cpus::pcpu::{Activity, Pcpu};
 
 /// Delay until a move is tried again if no pCPU is free to do it, in nanoseconds.
@@ -32,6 +42,15 @@ pub struct Migration {
     pub downtime_ns: u64,
     /// Of a latched kick only what MP_STATE can say arrives.
     pub mp_state_only: bool,
+}
+
+/// Another kind of host.
+#[derive(Clone, Debug)]
+pub struct Destination {
+    /// Parameters of its kernel and hypervisor. Its time-stamp counter runs as the first one's.
+    pub host: HostConfig,
+    /// Its CPUs, of which only pause-loop detection and APIC virtualization count.
+    pub machine: Profile,
 }
 
 /// A move of a vCPU to another pCPU of its host, as by libvirt's vcpupin.
@@ -85,8 +104,12 @@ pub struct Migrations {
     /// The migration that follows the planned ones, again and again.
     then_every: Option<Migration>,
     moves: VecDeque<Move>,
-    /// A host like the first one, at power-on.
-    fresh: Host,
+    /// The host where the guests go next, at power-on.
+    next: (Host, Part),
+    /// The one after that.
+    other: (Host, Part),
+    /// The state of the stream that decides which guest continues first.
+    random: u64,
     /// The guests are stopped.
     stopped: bool,
     /// Number of migrations that took place.
@@ -99,13 +122,15 @@ pub struct Migrations {
 }
 
 impl Migrations {
-    /// Plans `journey`, whose migrations all go to a host like `fresh`.
-    pub fn new(journey: &Journey, fresh: Host) -> Migrations {
+    /// Plans `journey` from a host like `here` to one like `there`, or to another one like `here`.
+    pub fn new(journey: &Journey, here: (Host, Part), there: Option<(Host, Part)>, seed: u64) -> Migrations {
         Migrations {
             planned: journey.migrations.iter().copied().collect(),
             then_every: journey.then_every,
             moves: journey.moves.iter().copied().collect(),
-            fresh,
+            next: there.unwrap_or_else(|| here.clone()),
+            other: here,
+            random: stream_seed(seed, u32::MAX, "migration"),
             stopped: false,
             done: 0,
             sent: 0,
@@ -117,6 +142,17 @@ impl Migrations {
     /// Returns the next migration.
     fn next(&self) -> Option<Migration> {
         self.planned.front().copied().or(self.then_every)
+    }
+
+    /// Returns whether any of the hosts is `like`.
+    pub fn passes(&self, like: impl Fn(&Host) -> bool) -> bool {
+        like(&self.next.0) || like(&self.other.0)
+    }
+
+    /// Returns a random number below `count`.
+    fn draw(&mut self, count: usize) -> usize {
+        self.random = stream_seed(self.random, 0, "draw");
+        (self.random % count as u64) as usize
     }
 }
 
@@ -189,7 +225,9 @@ impl Engine {
         // The VMM completes what its device models do for a vCPU before it saves the vCPU.
         self.tasks.in_vmm.clear();
         let resumes = Nanos((self.clock.now + Picos::from_nanos(downtime_ns)).nanos());
-        let mut host = migrations.fresh.clone();
+        let (mut host, part) = migrations.next.clone();
+        std::mem::swap(&mut migrations.next, &mut migrations.other);
+        self.hardware.become_part(&part);
         host.continue_counters(&self.host);
         for vcpu in self.vcpus.ids() {
             let mut saved = self.save(vcpu, faults);
@@ -224,9 +262,10 @@ impl Engine {
 
     /// The guests continue on the other host, which starts.
     pub fn resume_guests(&mut self) {
-        self.start_host();
-        if let Some(migrations) = &mut self.migrations {
+        if let Some(mut migrations) = self.migrations.take() {
+            self.start_migrated_host(&mut |count| migrations.draw(count));
             migrations.stopped = false;
+            self.migrations = Some(migrations);
         }
         self.plan_migration();
     }

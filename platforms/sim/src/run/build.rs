@@ -13,7 +13,7 @@ use holdfast_machine::{Lines, Picos, Time, Topology};
 use crate::core::clock::Clock;
 use crate::core::engine::Engine;
 use crate::core::failure::Failure;
-use crate::cpus::hardware::Hardware;
+use crate::cpus::hardware::{Hardware, Part};
 use crate::cpus::vcpu::Vcpu;
 use crate::flows::play::boot_flow;
 use crate::guests::machine::SimMachine;
@@ -37,10 +37,7 @@ pub fn build(
 ) -> Result<Box<Engine>, Failure> {
     static RUNS: AtomicU32 = AtomicU32::new(1);
     let topology = config.machine.topology;
-    let mut host = Host::new(&host_config(config), &places(&topology)).map_err(|error| invalid(&error))?;
-    let groups = add_groups(&mut host, config)?;
-    let (vms, vcpus) = add_guests(&mut host, config, &groups)?;
-    let tasks = add_tasks(&mut host, config, &groups)?;
+    let (host, (vms, vcpus), tasks) = build_host(config)?;
     let memory = Memory::new(
         RUNS.fetch_add(1, Ordering::Relaxed),
         Lines::new(&topology, &config.machine.costs),
@@ -58,6 +55,37 @@ pub fn build(
     engine.end.limit = Time::from_nanos(config.limit_ns);
     boot(&mut engine, config, image);
     Ok(engine)
+}
+
+/// The host of `config` at power-on, and the engine's tables of what runs on it.
+fn build_host(config: &Config) -> Result<(Host, Tables, HostTasks), Failure> {
+    let topology = config.machine.topology;
+    let mut host = Host::new(&host_config(config), &places(&topology)).map_err(|error| invalid(&error))?;
+    let groups = add_groups(&mut host, config)?;
+    let tables = add_guests(&mut host, config, &groups)?;
+    let tasks = add_tasks(&mut host, config, &groups)?;
+    Ok((host, tables, tasks))
+}
+
+/// The other host to which the guests of `config` migrate, at power-on, and its CPUs' part in virtualization. `None` if
+/// it is of the same kind.
+pub fn build_destination(config: &Config) -> Result<Option<(Host, Part)>, Failure> {
+    let Some(there) = &config.destination else {
+        return Ok(None);
+    };
+    let mut other = config.clone();
+    // The guests were told of the first machine's features once, and the VMM offers the same again.
+    other.host = holdfast_host::HostConfig {
+        tsc_hz: config.host.tsc_hz,
+        traces_interrupts: config.host.traces_interrupts,
+        ..there.host.clone()
+    };
+    other.machine.avic = there.machine.avic;
+    other.machine.apicv = there.machine.apicv;
+    other.machine.pause_hardware = there.machine.pause_hardware;
+    let part = Hardware::new(&other.machine, config.seed).part();
+    let (host, _, _) = build_host(&other)?;
+    Ok(Some((host, part)))
 }
 
 fn invalid(what: &dyn std::fmt::Display) -> Failure {

@@ -2,7 +2,7 @@
 
 use holdfast_machine::Profile;
 
-use crate::guests::migration::Migration;
+use crate::guests::migration::{Destination, Migration};
 
 /// A machine and everything that runs on it.
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ pub struct Config {
     pub limit_ns: u64,
     /// A live migration of all guests, again and again, with all interrupts audited. `None` if there is none.
     pub migration: Option<Migration>,
+    /// The host to which guests migrate, and from which they come back. `None` if it is like this one.
+    pub destination: Option<Box<Destination>>,
     /// Virtual time at which all statistics are zeroed. `None` never zeroes them.
     pub zero_at_ns: Option<u64>,
 }

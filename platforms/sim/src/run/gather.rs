@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_host::{Nanos, VcpuId, VmId};
+use holdfast_host::{Host, Nanos, VcpuId, VmId};
 
 use crate::books::cause::Cause;
 use crate::core::engine::Engine;
@@ -105,10 +105,14 @@ fn add<'n>(counters: &mut BTreeMap<String, u64>, more: impl IntoIterator<Item = 
 fn add_hardware_counters(counters: &mut BTreeMap<String, u64>, engine: &Engine, id: VmId, vm: &Vm) {
     let book = &engine.books.guests[id];
     let first: VcpuId = vm.first_vcpu;
-    if engine.host.vmcb(first).is_some() {
+    let passed = |like: &dyn Fn(&Host) -> bool| {
+        let migrations = engine.migrations.as_ref();
+        like(&engine.host) || migrations.is_some_and(|all| all.passes(like))
+    };
+    if passed(&|host| host.vmcb(first).is_some()) {
         add(counters, book.apic.of_avic());
     }
-    if engine.host.vmcs(first).is_some() {
+    if passed(&|host| host.vmcs(first).is_some()) {
         add(counters, book.apic.of_apicv());
     }
     if engine.tasks.assigned_nic(id).is_some() {

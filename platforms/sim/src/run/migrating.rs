@@ -71,7 +71,9 @@ pub(super) fn prepare(
     config.host.traces_interrupts = true;
     let mut engine = crate::run::build::build(&config, image)?;
     engine.books.audit = Some(Box::new(Audit::new(engine.vcpus.len())));
-    engine.migrations = Some(Box::new(Migrations::new(journey, engine.host.clone())));
+    let here = (engine.host.clone(), engine.hardware.part());
+    let there = crate::run::build::build_destination(&config)?;
+    engine.migrations = Some(Box::new(Migrations::new(journey, here, there, config.seed)));
     engine.plan_migration();
     engine.plan_move();
     Ok(engine)

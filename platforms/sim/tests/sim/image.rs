@@ -197,6 +197,7 @@ pub fn config(pcpus: u32, vcpus: u32, hogs: u32, seed: u64) -> Config {
         limit_ns: 100_000_000_000,
         migration: None,
         zero_at_ns: None,
+        destination: None,
     }
 }
 

@@ -158,7 +158,9 @@ fn effect(key: &Key) -> Effect {
 #[test]
 fn every_key_is_honored_or_refused_or_decided_by_this_host() {
     let mut faults = Vec::new();
-    for key in KEYS.iter().filter(|key| !TOPOLOGY.contains(&key.path)) {
+    // Keys of the other host need migrations, which are refused.
+    let of_one_host = |key: &&&Key| !TOPOLOGY.contains(&key.path) && key.path != "host.migration.to.*";
+    for key in KEYS.iter().filter(of_one_host) {
         let expected = match key.path.split_once(".*.") {
             Some(("vm", name)) if REFUSED.contains(&name) => Effect::Refused,
             Some(("vm", name)) if OF_GROUPS.contains(&name) || OF_DEVICES.contains(&name) => Effect::Meaningless,

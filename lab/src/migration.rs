@@ -1,0 +1,138 @@
+//! Live migrations while keys are being set, and the other host to which guests migrate.
+
+use holdfast_host::{HostConfig, Nic};
+use holdfast_machine::Profile;
+use holdfast_sim::{Destination, Migration};
+
+use crate::diagnostic::KeyFindings;
+use crate::draft::Draft;
+use crate::keys::Key;
+use crate::profile::MachineProfile;
+
+/// Default time for which a live migration stops the guests (QEMU `downtime-limit`).
+const DOWNTIME_NS: u64 = 300_000_000;
+/// The key that says how often guests migrate.
+const EVERY: &str = "host.migration.every";
+/// What the path of each key of the other host begins with.
+pub(crate) const TO: &str = "host.migration.to.";
+/// Keys of the machine that the other host can have of its own.
+const OF_MACHINE: [&str; 8] = [
+    "profile",
+    "cpu",
+    "ple",
+    "ple_gap",
+    "ple_window",
+    "pause_filter",
+    "pause_filter_count",
+    "pause_filter_threshold",
+];
+
+/// Live migrations while keys are being set.
+#[derive(Clone, Debug)]
+pub struct DraftMigration {
+    /// Time for which all guests run between two live migrations to another host, of the same kind unless
+    /// `host.migration.to.*` says otherwise.
+    ///
+    /// `None` never migrates them.
+    pub every_ns: Option<u64>,
+    /// Time for which a live migration stops all guests.
+    pub downtime_ns: u64,
+    /// Live migration transfers KVM's MP_STATE and not the flag of a latched kick, as a VMM that forgets it.
+    ///
+    /// A kick taken before the halt is lost.
+    pub mp_state_only: bool,
+    /// The machine of the other host. `None`: it is like the first one.
+    pub machine: Option<MachineProfile>,
+    /// The other host. `None`: it is like the first one.
+    pub host: Option<HostConfig>,
+}
+
+impl DraftMigration {
+    /// Never migrates.
+    pub(crate) fn new() -> DraftMigration {
+        DraftMigration {
+            every_ns: None,
+            downtime_ns: DOWNTIME_NS,
+            mp_state_only: false,
+            machine: None,
+            host: None,
+        }
+    }
+}
+
+/// Returns the path of the key of the other host that sets what `key` sets of the first one. `None` if both hosts have
+/// the same.
+pub(crate) fn path_at_destination(key: &Key) -> Option<String> {
+    let host = key.path.strip_prefix("host.");
+    let host = host.filter(|rest| key.is_of_host() && !rest.starts_with("migration."));
+    let machine = key
+        .path
+        .strip_prefix("machine.")
+        .filter(|rest| OF_MACHINE.contains(rest));
+    host.or(machine).map(|rest| format!("{TO}{rest}"))
+}
+
+impl Draft {
+    /// Returns the configuration with the other host in place of the first one, if there is another kind.
+    pub(crate) fn there(&self) -> Option<Draft> {
+        let DraftMigration { machine, host, .. } = &self.migration;
+        if machine.is_none() && host.is_none() {
+            return None;
+        }
+        Some(Draft {
+            machine: machine.clone().unwrap_or_else(|| self.machine.clone()),
+            host: host.clone().unwrap_or_else(|| self.host.clone()),
+            ..self.clone()
+        })
+    }
+
+    /// Makes the migrations, and the other host if it is of another kind. Its machine must be valid.
+    pub(crate) fn build_migration(&self) -> (Option<Migration>, Option<Box<Destination>>) {
+        let DraftMigration {
+            every_ns,
+            downtime_ns,
+            mp_state_only,
+            ..
+        } = self.migration;
+        let migration = every_ns.map(|after_ns| Migration {
+            after_ns,
+            downtime_ns,
+            mp_state_only,
+        });
+        (
+            migration,
+            self.there().and_then(|there| there.destination()).map(Box::new),
+        )
+    }
+
+    fn destination(self) -> Option<Destination> {
+        let machine: Profile = self.machine.build()?;
+        let host = HostConfig {
+            tsc_hz: machine.frequency_hz,
+            pause_controls: self.machine.pauses.controls(machine.frequency_hz).unwrap_or_default(),
+            ..self.host
+        };
+        Some(Destination { host, machine })
+    }
+
+    pub(crate) fn check_migration(&self, findings: &mut KeyFindings<'_>) {
+        if let Some(there) = self.there() {
+            there.check_host(findings);
+            if self.migration.every_ns.is_none() {
+                findings.add(EVERY, "auto", "a time: the other host is never reached");
+            }
+            if there.machine.build().is_none() {
+                let found = format!("{} Hz", there.machine.frequency_hz);
+                findings.add("host.migration.to.profile", found, "a clock that all costs fit");
+            }
+        }
+        let Some(every) = self.migration.every_ns else { return };
+        if every == 0 {
+            findings.add(EVERY, "0", "time for the guests to run");
+        }
+        if self.vms.iter().any(|vm| vm.bare_metal || vm.host.nic == Nic::Assigned) {
+            let expected = "guests without assigned devices, and no bare-metal kernel: those cannot migrate";
+            findings.add(EVERY, every.to_string(), expected);
+        }
+    }
+}

@@ -80,10 +80,10 @@ impl Host {
             };
             let throttled = self.wing.threads.sched.is_throttled(task);
             let at = &mut self.wing.guests.vcpus[vcpu];
-            let waits = match at.state {
-                VcpuState::Preempted | VcpuState::Woken if throttled => VcpuState::Throttled,
-                VcpuState::Throttled if !throttled && at.preempted => VcpuState::Preempted,
-                VcpuState::Throttled if !throttled => VcpuState::Woken,
+            let waits = match (at.state, throttled, at.preempted) {
+                (VcpuState::Preempted | VcpuState::Woken, true, _) => VcpuState::Throttled,
+                (VcpuState::Throttled, false, true) => VcpuState::Preempted,
+                (VcpuState::Throttled, false, false) => VcpuState::Woken,
                 _ => continue,
             };
             at.set_state(waits, step);

@@ -182,6 +182,17 @@ mod tests {
     }
 
     #[test]
+    fn a_cleared_table_is_empty_and_has_all_its_room() {
+        let table = Table::new(256);
+        for _ in 0..2 {
+            (0..256).for_each(|index| _ = table.insert(&Solo, key(index), 1));
+            assert!(!table.is_empty(&Solo));
+            table.clear(&Solo);
+            assert!(table.is_empty(&Solo));
+        }
+    }
+
+    #[test]
     #[should_panic(expected = "no entry left among 256")]
     fn one_waiter_too_many_is_refused() {
         let table = Table::new(256);

@@ -136,17 +136,14 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
     fn lock_shared_with<P: Paravirt<Word = W>>(&self, cpu: &P, queue: impl FnOnce(Wish)) {
         // ORDERING: Acquire; pairs with the Release in `unlock_exclusive` and `downgrade`.
         let before = cpu.fetch_add(&self.state, READER, unless_omitted(S::LOCK_ACQUIRE, Acquire));
-        if before & !(READERS & !TOO_MANY) != 0 {
+        // A head that does not block newcomers is no obstacle.
+        if before & (SHARED.obstacles | BLOCKED) != 0 {
             self.lock_shared_slow(cpu, before, queue);
         }
     }
 
     #[cold]
     fn lock_shared_slow<P: Paravirt<Word = W>>(&self, cpu: &P, before: u32, queue: impl FnOnce(Wish)) {
-        if before & (WRITER | BLOCKED | TOO_MANY) == 0 {
-            // The rest is the number of a head that does not block newcomers.
-            return;
-        }
         self.unlock_shared(cpu);
         assert!(before & TOO_MANY == 0, "cannot lock: 32767 readers hold the lock");
         let sharing = cpu.sharing();

@@ -207,6 +207,8 @@ impl Recorder for LockStats {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use super::*;
 
     #[test]
@@ -252,7 +254,10 @@ mod tests {
         }
         assert_eq!(stats.time_blocked_ns(), 90_705);
         assert_eq!(stats.histogram().iter().sum::<u64>(), 3);
-        assert!(stats.iter().any(|published| published == ("time_blocked", 90_705)));
+        stats.blocked(600);
+        let by_bucket: std::vec::Vec<_> = stats.blocked_by_bucket().collect();
+        assert_eq!(by_bucket, [(2, 1), (9, 2), (16, 1)]);
+        assert!(stats.iter().any(|published| published == ("time_blocked", 91_305)));
         stats.add(Event::TakenSlow, 3);
         stats.zero();
         assert!(stats.iter().all(|(_, count)| count == 0));

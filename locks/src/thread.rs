@@ -249,10 +249,12 @@ mod tests {
     struct Log {
         steps: Cell<u32>,
         gave_way: Cell<u128>,
+        /// The thread begins to spin, or has yielded since it last looked at the word.
+        begins: Cell<bool>,
     }
 
     std::thread_local! {
-        static LOG: Log = const { Log { steps: Cell::new(0), gave_way: Cell::new(0) } };
+        static LOG: Log = const { Log { steps: Cell::new(0), gave_way: Cell::new(0), begins: Cell::new(true) } };
     }
 
     fn step(gives_way: bool) {
@@ -266,23 +268,10 @@ mod tests {
     impl Thread for Solo {
         fn give_way(&self) {
             step(true);
+            LOG.with(|log| log.begins.set(true));
         }
         fn futex_wait(&self, _: &SoloWord<u32>, _: u32) {}
         fn futex_wake(&self, _: &SoloWord<u32>) {}
-        fn spin(
-            &self,
-            word: &SoloWord<u32>,
-            budget: Budget,
-            order: Ordering,
-            until: impl Fn(u32) -> bool,
-        ) -> Result<u32, u32> {
-            let value = self.load(word, order);
-            if until(value) {
-                return Ok(value);
-            }
-            (0..budget.0).for_each(|_| step(false));
-            Err(value)
-        }
     }
 
     #[test]
@@ -291,9 +280,18 @@ mod tests {
             LOG.with(|log| {
                 log.steps.set(0);
                 log.gave_way.set(0);
+                log.begins.set(true);
             });
             let word = SoloWord::new(7);
-            assert_eq!(wait_until(&Solo, &word, Budget(budget), Relaxed, |_| false), Err(7));
+            // Each look but the first comes after an iteration.
+            let look = |value| {
+                assert_eq!(value, 7);
+                if !LOG.with(|log| log.begins.replace(false)) {
+                    step(false);
+                }
+                false
+            };
+            assert_eq!(wait_until(&Solo, &word, Budget(budget), Relaxed, look), Err(7));
             let (steps, gave_way) = LOG.with(|log| (log.steps.get(), log.gave_way.get()));
             assert_eq!(steps, budget);
             for iteration in 1..=budget {

@@ -76,7 +76,7 @@ impl Hierarchy {
             // After idle periods the old phase continues.
             let passed = now.saturating_sub(bandwidth.ends) / bandwidth.period_ns;
             bandwidth.ends += (passed + 1) * bandwidth.period_ns;
-            bandwidth.fill(faulty && bandwidth.generation > 0);
+            bandwidth.fill(faulty);
             bandwidth.active = true;
             timer = Some(bandwidth.ends);
         }

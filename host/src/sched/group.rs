@@ -208,7 +208,7 @@ impl Hierarchy {
             share.last = now;
             share.load_sum += delta * load;
         }
-        if publish || share.period > window || share.period == 0 {
+        if publish || share.period > window {
             let average = share.load_sum / (share.period + 1);
             let old = share.contribution;
             if publish || average.abs_diff(old) > old / 8 {

@@ -1,6 +1,7 @@
 //! Placement of new and woken threads (docs/spec/host.md, "Wake placement").
 
 use super::Scheduler;
+use super::topology::DomainState;
 use crate::boundary::TaskId;
 
 impl Scheduler {
@@ -175,24 +176,21 @@ impl Scheduler {
     pub(super) fn place_new(&self, task: TaskId, creator: u32) -> u32 {
         let thread = &self.threads[task];
         let mut pcpu = creator;
-        let mut levels = self.topology.domains[creator as usize].len();
-        while levels > 0 {
-            levels -= 1;
-            let domain = &self.topology.domains[pcpu as usize][levels];
+        // At the new place the search continues in the domains that are smaller than the last one.
+        let mut size = usize::MAX;
+        let size_of = |state: &DomainState| self.topology.spans[state.span].pcpus.len();
+        while let Some(domain) = self.topology.domains[pcpu as usize]
+            .iter()
+            .rfind(|&domain| size_of(domain) < size)
+        {
+            size = size_of(domain);
             let span = &self.topology.spans[domain.span];
             let Some(group) = self.idlest_group(task, domain.span, domain.group) else {
                 continue;
             };
             let allowed = span.group(group).iter().filter(|&&at| thread.may_run_on(at));
-            let Some(&idlest) = allowed.min_by_key(|&&at| (self.load(at), at != pcpu)) else {
-                continue;
-            };
-            if idlest != pcpu {
+            if let Some(&idlest) = allowed.min_by_key(|&&at| (self.load(at), at != pcpu)) {
                 pcpu = idlest;
-                // Continues in the domains of the new place that are smaller than this one.
-                let size = span.pcpus.len();
-                let below = |state: &&super::topology::DomainState| self.topology.spans[state.span].pcpus.len() < size;
-                levels = self.topology.domains[pcpu as usize].iter().take_while(below).count();
             }
         }
         if thread.may_run_on(pcpu) {
@@ -208,25 +206,24 @@ impl Scheduler {
         let span = &self.topology.spans[span];
         let margin = 100 + (span.config.imbalance_pct - 100) / 2;
         let mut idlest: Option<(u64, usize)> = None;
-        let mut this_load = 0;
+        // The local group's load, if the thread can use it. Otherwise it is no reason to stay.
+        let mut this_load = None;
         for group in span.groups_from(local) {
             let pcpus = span.group(group);
             let may = pcpus.iter().any(|&pcpu| thread.may_run_on(pcpu));
             let load: u64 = pcpus.iter().map(|&pcpu| self.load(pcpu)).sum();
             let load = load * super::topology::POWER / span.groups[group].power.max(1);
             if !may {
-                // A group that the thread cannot use is no gain, and the local group is then no reason to stay.
-                if group == local {
-                    this_load = u64::MAX / 1024;
-                }
-            } else if group == local {
-                this_load = load;
+                continue;
+            }
+            if group == local {
+                this_load = Some(load);
             } else if idlest.is_none_or(|(least, _)| load < least) {
                 idlest = Some((load, group));
             }
         }
         idlest
-            .filter(|&(least, _)| 100 * this_load > margin * least)
+            .filter(|&(least, _)| this_load.is_none_or(|load| 100 * load > margin * least))
             .map(|(_, group)| group)
     }
 }

@@ -49,9 +49,9 @@ impl Bandwidth {
         }
     }
 
-    /// Starts a period.
+    /// Starts a period. `faulty`: only the first one gets its quota.
     pub(super) fn fill(&mut self, faulty: bool) {
-        if !faulty {
+        if !faulty || self.generation == 0 {
             self.pool = self.quota_ns;
         }
         self.generation += 1;

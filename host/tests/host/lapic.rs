@@ -400,3 +400,51 @@ fn x2apic_registers_are_read_by_msr_and_all_else_faults() {
     assert_eq!(world.guests[1].replies, expected);
     assert_eq!(world.guests[1].faults as usize, 1 + absent.len());
 }
+
+/// Returns the registers of the x2APIC range on which `access` faults, in a vCPU that is in x2APIC mode if `on`.
+fn faulting(on: bool, access: impl Fn(u32) -> Exit) -> Vec<u32> {
+    let faults = |register: u32| {
+        let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));
+        let mut ops = Vec::new();
+        if on {
+            let value = 0xfee0_0000 | msr::APIC_BASE_ENABLE | msr::APIC_BASE_X2APIC | msr::APIC_BASE_BSP;
+            let msr = msr::APIC_BASE;
+            ops.push(Op::Exit(Exit::WriteMsr { msr, value }));
+        }
+        ops.push(Op::Exit(access(msr::X2APIC_BASE + register)));
+        world.add_vm(&VmConfig::default(), &[], vec![Guest::script(ops)]);
+        world.start();
+        world.run_until(MS);
+        world.guests[0].faults
+    };
+    let all = 0..=msr::X2APIC_LAST - msr::X2APIC_BASE;
+    all.filter(|&register| faults(register) > 0).collect()
+}
+
+#[test]
+fn registers_of_x2apic_fault_where_the_manual_says_so() {
+    // SDM volume 3, "x2APIC Register Address Space".
+    let all: Vec<u32> = (0..=msr::X2APIC_LAST - msr::X2APIC_BASE).collect();
+    let but = |these: &[u32]| -> Vec<u32> { all.iter().copied().filter(|at| !these.contains(at)).collect() };
+    let vectors: Vec<u32> = (0x10..0x28).collect();
+    let local: Vec<u32> = (0x32..0x39).collect();
+    let readable = [
+        &[0x02, 0x03, 0x08, 0x0a, 0x0d, 0x0f, 0x28, 0x30, 0x39, 0x3e],
+        &vectors[..],
+        &local[..],
+    ]
+    .concat();
+    let writable = [&[0x08, 0x0b, 0x0f, 0x28, 0x30, 0x3e, 0x3f], &local[..]].concat();
+    let read = |msr| Exit::ReadMsr { msr };
+    let write = |value| move |msr| Exit::WriteMsr { msr, value };
+    assert_eq!(faulting(true, read), but(&readable));
+    assert_eq!(faulting(true, write(0)), but(&writable));
+    assert_eq!(
+        faulting(true, write(1 << 32)),
+        but(&[0x30]),
+        "only the command has 64 bits"
+    );
+    // Outside x2APIC mode there are none.
+    assert_eq!(faulting(false, read), all);
+    assert_eq!(faulting(false, write(0)), all);
+}

@@ -8,6 +8,8 @@ use holdfast_host::{
 use crate::world::{Guest, MS, Op, World, places};
 
 const US: u64 = 1_000;
+/// Pause exits of the vCPU that spins.
+const EXITS: usize = 5_000;
 
 /// Returns the windows that the host sets for a vCPU that spins for 50 ms and then computes, next to a hog on the same
 /// pCPU.
@@ -22,7 +24,7 @@ fn windows(pause: PauseHandling, controls: PauseControls, faults: SpinFaults) ->
         ..HostConfig::default()
     };
     let mut world = World::new(&config, &places(1, 1, 1));
-    let ops = (0..5_000).flat_map(|_| [Op::Compute(10 * US), Op::Exit(Exit::Pause)]);
+    let ops = (0..EXITS).flat_map(|_| [Op::Compute(10 * US), Op::Exit(Exit::Pause)]);
     world.add_vm(&VmConfig::default(), &[], vec![Guest::script(ops.collect())]);
     world.add_task(&TaskConfig::default(), u64::MAX, 0);
     world.trace = Some(Vec::new());
@@ -68,6 +70,39 @@ fn windows_grow_while_it_spins_and_are_back_once_it_was_scheduled_out() {
         };
         let (_, stuck) = windows(dynamic(), base, faults);
         assert_ne!(stuck.guests[0].controls, base, "a window that never shrinks is seen");
+    }
+}
+
+/// Returns the window of pause loops.
+fn window_of(controls: PauseControls) -> u64 {
+    match controls {
+        PauseControls::Off => 0,
+        PauseControls::Ple { window, .. } => window.into(),
+        PauseControls::Filter { count, .. } => count.into(),
+    }
+}
+
+#[test]
+fn counters_of_windows_say_what_the_part_was_told() {
+    for (base, max) in [
+        (PauseControls::INTEL, Some(16_384)),
+        (PauseControls::AMD, Some(20_000)),
+        (PauseControls::INTEL, None),
+    ] {
+        let mut pause = dynamic();
+        pause.window.max = max;
+        let (told, world) = windows(pause, base, SpinFaults::default());
+        let sizes: Vec<u64> = told.into_iter().map(window_of).collect();
+        let counter = |name| world.counter(VmId(0), name);
+        let grown = sizes.windows(2).filter(|pair| pair[1] > pair[0]).count() as u64;
+        let shrunk = sizes.windows(2).filter(|pair| pair[1] < pair[0]).count() as u64;
+        assert_eq!(counter("pause_window_grown"), grown);
+        assert_eq!(counter("pause_window_shrunk"), shrunk);
+        let largest = sizes.iter().copied().max();
+        assert_eq!(Some(counter("pause_window_max")), largest);
+        // Each exit adds the window that was spent.
+        let mean = counter("pause_window_sum") / EXITS as u64;
+        assert!(window_of(base) < mean && Some(mean) < largest, "{mean}");
     }
 }
 

@@ -133,6 +133,39 @@ fn an_unanswered_ipi_makes_its_receiver_the_first_candidate() {
 }
 
 #[test]
+fn a_spinning_kernel_passes_over_vcpus_that_lost_their_pcpu_in_user_code() {
+    let targets = |in_kernel, cpls: [u8; 4]| {
+        let mut pause = PauseHandling::DIRECTED_YIELD_2011;
+        pause.filters.in_kernel = in_kernel;
+        let mut world = World::new(&host(pause, SpinFaults::default()), &places(1, 2, 1));
+        let program = |cpl| {
+            let mut first = Some(Op::Cpl(cpl));
+            Guest::new(Box::new(move || first.take().unwrap_or(Op::Compute(MS))))
+        };
+        let mut guests = vec![spinner()];
+        guests.extend(cpls.map(program));
+        let affinity = vec![vec![0], vec![1], vec![1], vec![1], vec![1]];
+        world.add_vm(&VmConfig::default(), &affinity, guests);
+        world.trace = Some(Vec::new());
+        world.start();
+        // All of them have run, and lost their pCPU where their code is.
+        world.run_until(200 * MS);
+        world.trace = Some(Vec::new());
+        world.run_until(400 * MS);
+        let mut counts = [0; 4];
+        for (_, command) in world.trace.take().expect("a trace") {
+            if let Command::DirectedYield { to, done: true, .. } = command {
+                counts[to.0 as usize - 1] += 1;
+            }
+        }
+        counts.map(|count| count > 3)
+    };
+    assert_eq!(targets(true, [3, 0, 0, 3]), [false, true, true, false]);
+    assert_eq!(targets(true, [0, 3, 3, 0]), [true, false, false, true]);
+    assert_eq!(targets(false, [3, 0, 0, 3]), [true; 4]);
+}
+
+#[test]
 fn each_attempt_takes_the_locks_of_both_run_queues_where_they_are_contended() {
     let locked = |contended| {
         let mut config = host(PauseHandling::DIRECTED_YIELD_2011, SpinFaults::default());

@@ -195,6 +195,41 @@ fn a_waiter_whose_time_is_up_keeps_no_notification() {
     random_schedules(Setup::new(3), 20_000, impatient::<Careless>).expect_err("the notification is lost");
 }
 
+/// CPU 0 adds one and notifies all, three times. CPUs 1 and 2 wait for the sum, and lose patience with every second
+/// look. CPUs 3 and 4 wait for it without a limit.
+fn patient_and_impatient() -> Vec<(CpuId, Job<StepCpu>)> {
+    const SUM: u32 = 3;
+    let count = Count::<Ticket>::new(5);
+    let each = |number: u32| {
+        let count = Arc::clone(&count);
+        let body = move |cpu: &StepCpu| {
+            if number == 0 {
+                for _ in 0..SUM {
+                    count.add_once(cpu, |_| true);
+                    count.changed.notify_all(cpu, &count.table, 1);
+                }
+                return;
+            }
+            count.lock(cpu);
+            while count.count.load(Relaxed) < SUM {
+                let mut looks = 0;
+                count.wait(cpu, || {
+                    looks += 1;
+                    number < 3 && looks % 2 == 0
+                });
+            }
+            count.unlock(cpu);
+        };
+        (CpuId(number), job(body))
+    };
+    (0..5).map(each).collect()
+}
+
+#[test]
+fn a_waiter_whose_time_is_up_in_the_chain_breaks_no_chain() {
+    random_schedules(Setup::new(5), 3_000, patient_and_impatient).expect("all notifications arrive");
+}
+
 #[test]
 fn the_longest_waiter_is_notified_first() {
     const WAITERS: u32 = 4;

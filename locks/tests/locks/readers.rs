@@ -139,6 +139,35 @@ fn it_conforms() {
 }
 
 #[test]
+fn a_reader_waits_for_no_reader_and_for_no_head_that_lets_it_pass() {
+    for state in [0, READER, 7 * READER, 5 << 2, (5 << 2) | (3 * READER)] {
+        let machine = alone(move |cpu| {
+            let shared = Shared::<PvQspin>::new(state);
+            shared.lock.lock_shared(cpu);
+            assert_eq!(shared.state(cpu), state + READER);
+        });
+        assert_eq!(machine.contentions(0), 0, "{state:#x}");
+        assert_eq!(machine.waits(0), [], "{state:#x}");
+    }
+}
+
+#[test]
+fn a_lock_that_is_free_can_be_stolen_at_once_however_long_the_thief_would_wait() {
+    for state in [0, 5 << 2] {
+        alone(move |cpu| {
+            let written = Shared::<PvQspin>::new(state);
+            assert!(written.lock.steal_exclusive(cpu, Budget::UNBOUNDED));
+            assert_eq!(written.state(cpu), state + WRITER);
+            let read = Shared::<PvQspin>::new(state);
+            (1..3).for_each(|readers| {
+                assert!(read.lock.steal_shared(cpu, Budget::UNBOUNDED));
+                assert_eq!(read.state(cpu), state + readers * READER);
+            });
+        });
+    }
+}
+
+#[test]
 fn readers_and_writers_exclude_and_wake_each_other() {
     for setup in [Setup::new, Setup::hosted] {
         for writers in 0..=2 {

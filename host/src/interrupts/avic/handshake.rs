@@ -275,3 +275,6 @@ pub fn activate<M: Memory>(tables: &Tables<'_, M>, presence: &impl Presence, hos
     presence.set_active(true);
     tables.running(host_id);
 }
+
+#[cfg(test)]
+mod tests;

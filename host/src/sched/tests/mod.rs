@@ -1,10 +1,12 @@
 //! The scheduler on its own: tables for each mechanism, and its invariants under random use.
 
+mod books;
 mod fair;
 mod favor;
 mod kernels;
 mod lazy;
 mod loads;
+mod passes;
 mod placement;
 mod played;
 mod quota;

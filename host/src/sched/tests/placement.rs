@@ -259,3 +259,67 @@ fn a_pcpu_is_idle_if_nothing_runs_there_and_nothing_is_about_to() {
     bench.sched.rq_mut(0).wake_list.push(task);
     assert!(!bench.sched.is_idle(0), "it was woken");
 }
+
+#[test]
+fn a_thread_created_on_an_idle_host_starts_where_it_was_created() {
+    for kind in SchedulerKind::ALL {
+        for creator in 0..4 {
+            let config = HostConfig {
+                sched: SchedConfig::of(kind),
+                ..HostConfig::default()
+            };
+            let mut bench = Bench::new(&config, 2, 2);
+            let task = bench.sched.add_thread(weight::NICE_0, ROOT, None);
+            bench.on(creator, |sched, step| sched.start_thread(task, step));
+            assert_eq!(bench.sched.threads[task].pcpu, creator, "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn each_new_thread_finds_an_idle_pcpu_while_there_is_one() {
+    for kind in SchedulerKind::ALL {
+        for creator in [0, 5] {
+            let config = HostConfig {
+                sched: SchedConfig::of(kind),
+                ..HostConfig::default()
+            };
+            let mut bench = Bench::new(&config, 2, 4);
+            let mut taken = Vec::new();
+            for _ in 0..8 {
+                let task = bench.sched.add_thread(weight::NICE_0, ROOT, None);
+                bench.on(creator, |sched, step| sched.start_thread(task, step));
+                taken.push(bench.sched.threads[task].pcpu);
+            }
+            // They go to the sockets by turns.
+            let sockets: Vec<u32> = taken.iter().map(|pcpu| pcpu / 4).collect();
+            assert!(sockets.chunks(2).all(|pair| pair[0] != pair[1]), "{kind:?}: {taken:?}");
+            taken.sort_unstable();
+            assert_eq!(taken, Vec::from_iter(0..8), "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn a_woken_thread_that_may_preempt_is_picked_before_one_that_deserves_it_a_little_more() {
+    // Granularity 1 ms. The running thread is far ahead; of two others, the woken one is half a millisecond behind.
+    let mut bench = Bench::new(&HostConfig::linux_3_3(), 1, 1);
+    let tasks: Vec<TaskId> = (0..3)
+        .map(|_| bench.sched.add_thread(weight::NICE_0, ROOT, None))
+        .collect();
+    let entities: Vec<EntityId> = tasks.iter().map(|&task| bench.sched.threads[task].entity).collect();
+    let [running, waits, woken] = entities[..] else {
+        panic!("three threads")
+    };
+    bench.sched.hierarchy.enqueue(running, Arrival::Moved);
+    bench.sched.threads[tasks[0]].state = ThreadState::Runnable;
+    bench.schedule(0);
+    bench.sched.hierarchy.enqueue(waits, Arrival::Moved);
+    let least = bench.vruntime(tasks[1]);
+    bench.sched.hierarchy.entities[running].vruntime = least.wrapping_add(9 * MS);
+    bench.sched.hierarchy.entities[woken].vruntime = least.wrapping_add(MS / 2);
+    bench.on(0, |sched, step| assert!(sched.wake(tasks[2], step)));
+    assert_eq!(bench.vruntime(tasks[2]).wrapping_sub(least), MS / 2);
+    assert!(bench.sched.need_resched(0));
+    assert_eq!(bench.schedule(0), Some(tasks[2]));
+}

@@ -2,8 +2,10 @@
 
 use super::super::config::SchedulerKind;
 use super::super::fault::Fault;
+use super::super::quota::Bandwidth;
 use super::rig::{ALL, Habit, Rig};
 use super::*;
+use crate::timers::Timer;
 
 const PERIOD: u64 = 100 * MS;
 
@@ -185,6 +187,7 @@ fn a_period_that_fills_nothing_shows() {
     rig.sched.set_quota(group, 10 * MS, PERIOD);
     let task = rig.add(0, group, None, Habit::HOG);
     let got = by_period(&mut rig, &[task], 5);
+    assert!(got[0] >= 10 * MS, "the first period has its quota: {got:?}");
     assert!(got[2..].iter().all(|&got| got == 0), "{got:?}");
 }
 
@@ -209,5 +212,126 @@ fn a_child_may_be_filled_while_its_parent_is_throttled() {
             let counted: u32 = (0..2).map(|pcpu| rig.sched.nr_running(pcpu)).sum();
             assert_eq!(counted, runnable, "{kind:?} at {}", rig.now);
         }
+    }
+}
+
+/// A group with a quota, and its queue on pCPU 0 with `left` of a slice, at 50 ms.
+fn pool(slice_ns: u64, left: i64, change: impl FnOnce(&mut Bandwidth)) -> (Bench, GroupId, QueueId) {
+    let mut config = HostConfig::linux_3_3();
+    config.sched.bandwidth_slice_ns = slice_ns;
+    let mut bench = Bench::new(&config, 1, 2);
+    let group = bench.sched.add_group(None, 1024).expect("a group");
+    bench.sched.set_quota(group, 40 * MS, PERIOD);
+    let queues = [0, 1].map(|pcpu| bench.sched.hierarchy.queue_of(group, pcpu));
+    bench.now = 50 * MS;
+    bench.sched.begin(bench.now);
+    let hierarchy = &mut bench.sched.hierarchy;
+    hierarchy.queues[queues[0]].quota.left = left;
+    let bandwidth = hierarchy.groups[group].bandwidth.as_mut().expect("a quota");
+    (bandwidth.active, bandwidth.ends, bandwidth.throttled) = (true, PERIOD, vec![queues[1]]);
+    change(bandwidth);
+    (bench, group, queues[0])
+}
+
+#[test]
+fn a_queue_without_threads_returns_all_but_a_millisecond() {
+    for left in [-3 * MS as i64, 0, MS as i64, MS as i64 + 1, 5 * MS as i64] {
+        let (mut bench, group, queue) = pool(5 * MS, left, |bandwidth| bandwidth.pool = 7);
+        bench.sched.hierarchy.return_quota(queue);
+        let kept = bench.sched.hierarchy.queues[queue].quota.left;
+        let pool = bench.sched.hierarchy.groups[group]
+            .bandwidth
+            .as_ref()
+            .expect("a quota")
+            .pool;
+        assert_eq!(kept, left.min(MS as i64));
+        assert_eq!(pool as i64 + kept, 7 + left, "quota was lost or made");
+    }
+}
+
+#[test]
+fn returned_quota_is_distributed_if_it_is_worth_a_timer() {
+    // After 4 ms more the pool has more than a slice. Distribution is 5 ms away, and must be 2 ms before the period's
+    // end at 100 ms.
+    let now = 50 * MS;
+    type Change = fn(&mut Bandwidth);
+    let cases: [(&str, Change, bool); 7] = [
+        ("more than a slice", |at| at.pool = MS + 1, true),
+        ("a slice", |at| at.pool = MS, false),
+        (
+            "no queue waits",
+            |at| (at.pool, at.throttled) = (2 * MS, Vec::new()),
+            false,
+        ),
+        ("the timer runs", |at| (at.pool, at.slack) = (2 * MS, true), false),
+        ("just in time", |at| (at.pool, at.ends) = (2 * MS, 57 * MS), true),
+        ("too late", |at| (at.pool, at.ends) = (2 * MS, 57 * MS - 1), false),
+        ("long ago", |at| (at.pool, at.ends) = (2 * MS, 3 * MS), false),
+    ];
+    for (name, change, timer) in cases {
+        let (mut bench, group, queue) = pool(5 * MS, 5 * MS as i64, change);
+        bench.sched.hierarchy.return_quota(queue);
+        let expected = timer.then_some((Timer::Slack(group), now + 5 * MS));
+        assert_eq!(bench.sched.next_timer(), expected, "{name}");
+    }
+}
+
+#[test]
+fn quota_of_an_earlier_period_is_not_returned_where_it_expires() {
+    for (expires, generation, returns) in [(true, 3, true), (true, 2, false), (false, 2, true)] {
+        let (mut bench, group, queue) = pool(5 * MS, 5 * MS as i64, |at| at.generation = 3);
+        bench.sched.hierarchy.quota_expires = expires;
+        bench.sched.hierarchy.queues[queue].quota.generation = generation;
+        bench.sched.hierarchy.return_quota(queue);
+        let pool = bench.sched.hierarchy.groups[group]
+            .bandwidth
+            .as_ref()
+            .expect("a quota")
+            .pool;
+        assert_eq!(pool, if returns { 4 * MS } else { 0 });
+        assert_eq!(bench.sched.hierarchy.queues[queue].quota.left, MS as i64);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+
+    /// Queues that were throttled pay their debts out of the pool, the first throttled first. Each of them runs again
+    /// as soon as it has any quota, and no quota is made.
+    #[test]
+    fn quota_goes_to_throttled_queues_in_their_order(
+        debts in proptest::collection::vec(0u64..30, 1..5), quota in 1u64..60, slack in any::<bool>(),
+    ) {
+        let pcpus = debts.len() as u32;
+        let mut bench = Bench::new(&HostConfig::linux_3_3(), 1, pcpus);
+        let group = bench.sched.add_group(None, 1024).expect("a group");
+        bench.sched.set_quota(group, quota, PERIOD);
+        let queues: Vec<QueueId> = (0..pcpus).map(|pcpu| bench.sched.hierarchy.queue_of(group, pcpu)).collect();
+        bench.sched.begin(PERIOD);
+        let hierarchy = &mut bench.sched.hierarchy;
+        for (&queue, &debt) in queues.iter().zip(&debts) {
+            let quota = &mut hierarchy.queues[queue].quota;
+            (quota.left, quota.throttled, quota.throttles) = (-(debt as i64), true, 1);
+        }
+        hierarchy.quota_slice_ns = 0;
+        let bandwidth = hierarchy.groups[group].bandwidth.as_mut().expect("a quota");
+        (bandwidth.active, bandwidth.ends, bandwidth.throttled) = (true, PERIOD, queues.clone());
+        if slack {
+            (bandwidth.pool, bandwidth.ends, bandwidth.slack) = (quota, 2 * PERIOD, true);
+        }
+        let timer = if slack { Timer::Slack(group) } else { Timer::Period(group) };
+        bench.now = PERIOD;
+        bench.on(0, |sched, step| sched.bandwidth_timer(timer, step));
+        let mut rest = quota;
+        for (&queue, &debt) in queues.iter().zip(&debts) {
+            let given = rest.min(debt + 1);
+            rest -= given;
+            let at = bench.sched.hierarchy.queues[queue].quota;
+            prop_assert_eq!(at.left, given as i64 - debt as i64);
+            prop_assert_eq!(at.throttled, at.left <= 0, "{} left", at.left);
+        }
+        let bandwidth = bench.sched.hierarchy.groups[group].bandwidth.as_ref().expect("a quota");
+        prop_assert_eq!(bandwidth.pool, rest);
+        prop_assert!(!bandwidth.slack);
     }
 }

@@ -117,15 +117,16 @@ fn act() -> impl Strategy<Value = (u32, Act)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn invariants_hold_under_random_use(
-        sockets in 1u32..4, cores in 1u32..3, levels in proptest::collection::vec(0u32..4, 12),
-        acts in proptest::collection::vec(act(), 1..250),
+        kind in proptest::sample::select(SchedulerKind::ALL.to_vec()), sockets in 1u32..4, cores in 1u32..3,
+        levels in proptest::collection::vec(0u32..4, 12), acts in proptest::collection::vec(act(), 1..250),
     ) {
         let pcpus = sockets * cores;
-        let mut bench = Bench::new(&HostConfig::linux_3_3(), sockets, cores);
+        let config = HostConfig { sched: SchedConfig::of(kind), ..HostConfig::default() };
+        let mut bench = Bench::new(&config, sockets, cores);
         let upper = bench.sched.add_group(None, 1024).expect("a group");
         let lower = bench.sched.add_group(Some(upper), 300).expect("a group");
         let other = bench.sched.add_group(None, 2048).expect("a group");

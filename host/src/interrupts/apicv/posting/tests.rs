@@ -74,6 +74,7 @@ fn every_posted_vector_is_requested_once() {
         let memory = Words::default();
         let descriptor = descriptor(&memory);
         assert!(descriptor.is_empty() && descriptor.sync(PAGE).is_none());
+        assert!(!descriptor.holds(vector));
         assert!(descriptor.post(vector), "the first vector notifies");
         assert!(!descriptor.post(vector), "a vector that is posted already does not");
         assert!(
@@ -81,6 +82,7 @@ fn every_posted_vector_is_requested_once() {
             "nor does another while a notification is outstanding"
         );
         assert!(descriptor.holds(vector) && !descriptor.is_empty());
+        assert!((0..=255).all(|other| descriptor.holds(other) == (other | 1 == vector | 1)));
         assert_eq!(descriptor.sync(PAGE), Some(vector | 1));
         assert_eq!(requested(&memory), [vector & !1, vector | 1]);
         assert!(descriptor.is_empty() && descriptor.sync(PAGE).is_none());

@@ -226,7 +226,7 @@ fn start<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>) {
         on.local.apic.enable(&on.cpu, on.id, system.cpu_count(), nox2apic);
         kernel.time.start_tick(on);
     }
-    on.local.online.set(1);
+    kernel.hotplug.take_part(on);
     if on.id == CpuId(0) {
         start_others(kernel, on);
         kernel.processes.create_first(on);
@@ -279,6 +279,8 @@ fn idle<M: Machine>(kernel: &Kernel<M>) -> ! {
     loop {
         let on = kernel.sched.on_cpu();
         on.cpu.irq_disable();
+        let act = |call| interrupt::do_call(kernel, &on, call);
+        kernel.hotplug.leave_if_asked(&kernel.time, &on, act);
         on.work(costs::IDLE);
         on.execute(Mode::Idle);
         // Checked with interrupts masked. `sti; hlt` is one step, so an IPI that sets the flag ends the halt.

@@ -16,7 +16,7 @@ use crate::haltpoll::HaltPoll;
 use crate::ids::{CpuTable, LocalId, TaskId};
 use crate::local::{Local, Local32, Shared32};
 use crate::machine::{Cpu, Machine, Mode, Report};
-use crate::mask::CPUS_MAX;
+use crate::mask::{CPUS_MAX, CpuMask};
 use crate::numa::NumaMap;
 
 /// The machine with the boot parameters and the state of its CPUs.
@@ -113,6 +113,16 @@ impl<M: Machine> System<M> {
         self.cpus[cpu].load.get()
     }
 
+    /// Returns the CPUs that have started, without `cpu`.
+    pub(crate) fn online_others(&self, cpu: CpuId) -> CpuMask {
+        let mut others = CpuMask::EMPTY;
+        let online = (0..self.cpu_count())
+            .map(CpuId)
+            .filter(|&other| other != cpu && self.is_online(other));
+        online.for_each(|other| others.insert(other));
+        others
+    }
+
     pub(crate) fn is_online(&self, cpu: CpuId) -> bool {
         self.cpus[cpu].online.get() != 0
     }
@@ -155,6 +165,10 @@ pub(crate) struct CpuState {
     pub(crate) need_resched: Shared32,
     /// Not 0: this CPU takes part in scheduling.
     pub(crate) online: Shared32,
+    /// Not 0: this CPU is to leave service. The number of the CPU to which its tasks go, plus 1.
+    pub(crate) leaving: Shared32,
+    /// Not 0: this CPU has left service, and has not come back.
+    pub(crate) left: Local32,
     /// Tasks that run or are ready here. A copy of the run queue's count for others, written under the queue's lock.
     pub(crate) load: Local32,
     /// The run queue's smallest virtual run time, for tasks on their way to or from this CPU. A copy like `load`.
@@ -191,6 +205,8 @@ impl CpuState {
             current: LocalId::new(idle),
             need_resched: Shared32::new(0),
             online: Shared32::new(0),
+            leaving: Shared32::new(0),
+            left: Local32::new(0),
             load: Local32::new(0),
             min_vruntime: Local::new(0),
             preempt_count: Local32::new(0),

@@ -9,10 +9,10 @@
 //!   machine's interface (`machine`);
 //! - one CPU: `apic`, `haltpoll`, `cpu` (each CPU's own state, and the CPU that runs the caller), `ipi`;
 //! - spinlocks (`sync`, `rwlock`), and what is under them: `smp`, `nmi`, `task`, `tlb`, `pages`, `measured`, `driver`;
-//! - `sched`, and on it `wait`, `time`;
+//! - `sched`, and on it `wait`, `time`, `hotplug`;
 //! - sleeping locks: `mutex`, `rwsem` (both over `spin`), `semaphore`;
 //! - `mm`, then `fs`, `ipc` and `net`, then `process`;
-//! - `kernel`, which puts them together, and its users: `boot`, `interrupt`, `os`, `report`.
+//! - `kernel`, which puts them together, and its users: `interrupt`, `boot`, `os`, `report`.
 //!
 //! A lower layer calls a higher one only through `sched`'s `TaskHooks`, where a task begins and where a dead one is
 //! gone, and through the closure that interrupt dispatch gives to `smp`.
@@ -30,6 +30,7 @@ mod driver;
 mod fs;
 mod haltpoll;
 mod handle;
+mod hotplug;
 mod ids;
 mod interrupt;
 mod ipc;

@@ -17,13 +17,6 @@ pub(crate) struct CpuMask {
 impl CpuMask {
     pub(crate) const EMPTY: CpuMask = CpuMask { words: [0; WORDS] };
 
-    /// Returns the CPUs from 0 to `count` - 1.
-    pub(crate) fn first(count: u32) -> CpuMask {
-        let mut mask = CpuMask::EMPTY;
-        (0..count).for_each(|cpu| mask.insert(CpuId(cpu)));
-        mask
-    }
-
     pub(crate) fn insert(&mut self, cpu: CpuId) {
         self.words[cpu.0 as usize / 32] |= 1 << (cpu.0 % 32);
     }
@@ -77,6 +70,8 @@ mod tests {
             [0, 32, 700, CPUS_MAX - 1]
         );
         assert_eq!(mask.count(), 4);
-        assert_eq!(CpuMask::first(33).count(), 33);
+        let mut mask = CpuMask::EMPTY;
+        (0..33).for_each(|cpu| mask.insert(CpuId(cpu)));
+        assert_eq!(mask.count(), 33);
     }
 }

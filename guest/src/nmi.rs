@@ -11,7 +11,6 @@ use crate::class::Event;
 use crate::costs;
 use crate::cpu::ThisCpu;
 use crate::machine::Machine;
-use crate::mask::CpuMask;
 use crate::smp::Calls;
 
 /// An interrupt command: fixed destination, delivery mode "NMI", asserted.
@@ -21,8 +20,7 @@ impl<M: Machine> Calls<M> {
     /// Makes all other CPUs print where they are, and waits until all have. Appends for each, in the order of the CPUs,
     /// how many nanoseconds after the beginning it was done.
     pub(crate) fn backtrace(&self, on: &ThisCpu<'_, M>, after_ns: &mut alloc::vec::Vec<u64>) {
-        let mut targets = CpuMask::first(on.system.cpu_count());
-        targets.remove(on.id);
+        let targets = on.system.online_others(on.id);
         let begun = on.now();
         for target in targets.iter() {
             on.cpu.store(self.unanswered(on.id, target), 1, Relaxed);

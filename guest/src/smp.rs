@@ -52,9 +52,16 @@ pub(crate) struct Calls<M: Machine> {
     cpus: CpuTable<CpuCalls<M>>,
 }
 
+#[derive(Default)]
+struct CallQueue {
+    calls: VecDeque<(Call, CpuId)>,
+    /// The CPU has left service: it has no translations to flush, and is called for nothing else.
+    closed: bool,
+}
+
 struct CpuCalls<M: Machine> {
     /// Calls that wait for this CPU, with their callers.
-    queue: SpinLock<VecDeque<(Call, CpuId)>, M>,
+    queue: SpinLock<CallQueue, M>,
     /// For each CPU: 1 until it has answered this CPU's call.
     unanswered: CpuTable<WordOf<M>>,
     /// The CPU that wants a backtrace of this CPU, plus 1. 0: none does.
@@ -67,7 +74,7 @@ impl<M: Machine> Calls<M> {
     pub(crate) fn new(cpus: u32) -> Self {
         Calls {
             cpus: CpuTable::new(cpus, |_| CpuCalls {
-                queue: SpinLock::new(LockClass::CallQueue, VecDeque::new()),
+                queue: SpinLock::new(LockClass::CallQueue, CallQueue::default()),
                 unanswered: CpuTable::new(cpus, |_| WordOf::<M>::new(0)),
                 tracer: WordOf::<M>::new(0),
                 executed_at: Local::new(0),
@@ -103,8 +110,7 @@ impl<M: Machine> Calls<M> {
             Callees::Itself => targets.insert(on.id),
             Callees::One(target) => targets.insert(target),
             Callees::Others => {
-                targets = CpuMask::first(on.system.cpu_count());
-                targets.remove(on.id);
+                targets = on.system.online_others(on.id);
             }
         }
         let begun = on.now();
@@ -153,8 +159,12 @@ impl<M: Machine> Calls<M> {
         on.cpu.store(&self.cpus[on.id].unanswered[target], 1, Relaxed);
         let mut queue = self.cpus[target].queue.lock_irq(on);
         on.work(costs::CALL_QUEUE);
-        queue.push_back((call, on.id));
-        queue.len() == 1
+        if queue.closed {
+            on.cpu.store(&self.cpus[on.id].unanswered[target], 0, Relaxed);
+            return false;
+        }
+        queue.calls.push_back((call, on.id));
+        queue.calls.len() == 1
     }
 
     /// Waits until `target` has done the call of the caller's CPU.
@@ -173,7 +183,7 @@ impl<M: Machine> Calls<M> {
             let next = {
                 let mut queue = here.queue.lock(on);
                 on.work(costs::CALL_QUEUE);
-                queue.pop_front()
+                queue.calls.pop_front()
             };
             let Some((call, from)) = next else { return };
             act(call);
@@ -183,6 +193,26 @@ impl<M: Machine> Calls<M> {
             // ORDERING: Release pairs with the Acquire in `wait_for`.
             on.cpu.store(&self.cpus[from].unanswered[on.id], 0, Release);
         }
+    }
+}
+
+impl<M: Machine> Calls<M> {
+    /// Does the calls that wait for this CPU, each by `act`, and takes no more: the CPU leaves service.
+    pub(crate) fn close(&self, on: &ThisCpu<'_, M>, act: impl Fn(Call)) {
+        loop {
+            self.answer(on, &act);
+            let mut queue = self.cpus[on.id].queue.lock(on);
+            if queue.calls.is_empty() {
+                queue.closed = true;
+                return;
+            }
+        }
+    }
+
+    /// Takes calls for this CPU again, which is back in service from now on.
+    pub(crate) fn reopen(&self, on: &ThisCpu<'_, M>) {
+        self.cpus[on.id].queue.lock(on).closed = false;
+        self.note_executed(on);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Interrupts between CPUs, one call after another: to the caller's own CPU, to one other, to all others, to all others
 //! with handlers that take one lock, and to all others by NMI. The kernel module of KVM's PV-IPI and IPI-virtualization
-//! patches measures the same, without the last (Linux commit 4180bf1b655a).
+//! patches measures the same, without the last (Linux commit 4180bf1b655a). Or INIT and SIPI, which end what a CPU does
+//! and start it again: CPU hot-plug.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -25,13 +26,17 @@ pub enum Reach {
     BroadcastLock,
     /// All other CPUs, by non-maskable interrupts: a backtrace of each.
     Backtrace,
+    /// One other CPU except CPU 0, the next one each time: it is taken out of service and started again, by INIT and
+    /// SIPI.
+    Replug,
 }
 
 /// Parameters of the calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ipi {
     /// Which CPUs each call reaches: the caller's own, one other, all others, all others whose handlers take one
-    /// spinlock, or all others by non-maskable interrupts for a backtrace.
+    /// spinlock, or all others by non-maskable interrupts for a backtrace. Or one other by INIT and SIPI: it is taken
+    /// out of service and started again, by a guest with `starts_cpus`. CPU 0 stays in service.
     pub reach: Reach,
     /// Whether the other vCPUs compute in user mode. Otherwise they are halted.
     pub busy: bool,
@@ -96,6 +101,13 @@ impl Calls {
         while os.wait().is_some() {}
     }
 
+    /// Returns one of the other CPUs, in turn.
+    fn next<M: Machine>(&self, os: &Os<M>, round: u64) -> CpuId {
+        let others = u64::from(self.cpus - 1).max(1);
+        let next = os.cpu().0 + 1 + (round % others) as u32;
+        CpuId(next % self.cpus)
+    }
+
     fn call_once<M: Machine>(&self, os: &Os<M>, round: u64, after_ns: &mut Vec<u64>) {
         let plain = Function::default();
         match self.parameters.reach {
@@ -104,10 +116,13 @@ impl Calls {
             Reach::BroadcastLock => os.call_cpus(Callees::Others, Function { driver: Some((0, 0)) }, after_ns),
             Reach::Backtrace => os.backtrace(after_ns),
             Reach::Unicast if self.cpus == 1 => os.call_cpus(Callees::Itself, plain, after_ns),
-            Reach::Unicast => {
-                let others = u64::from(self.cpus - 1);
-                let next = os.cpu().0 + 1 + (round % others) as u32;
-                os.call_cpus(Callees::One(CpuId(next % self.cpus)), plain, after_ns);
+            Reach::Unicast => os.call_cpus(Callees::One(self.next(os, round)), plain, after_ns),
+            Reach::Replug => {
+                // The bootstrap processor stays.
+                let mut others = (0..2).map(|more| self.next(os, round + more));
+                if let Some(target) = others.find(|&target| target != CpuId(0)) {
+                    os.replug(target, after_ns);
+                }
             }
         }
     }

@@ -22,7 +22,8 @@ pub(super) fn wake_cpu<M: Machine>(on: &OnCpu<'_, M>, id: TaskId, hint: WakeHint
     } else {
         previous
     };
-    idle_neighbor(on, target, previous)
+    let chosen = idle_neighbor(on, target, previous);
+    if on.system.is_online(chosen) { chosen } else { on.id }
 }
 
 /// After this time, half of a task's changes of wakees are forgotten.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use holdfast_host::{Nic, VmConfig, VmGroup};
 use holdfast_lab::plan::{Cell, Plan};
 use holdfast_sim::Config;
-use holdfast_workloads::Workload;
+use holdfast_workloads::{Reach, Workload};
 
 use crate::linux::Linux;
 
@@ -123,6 +123,12 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
         }
         if matches!(&vm.boot.workload, Workload::Startup(boot) if boot.exits) {
             refuse("boot.exits", "the VMM emulates no PCI configuration space");
+        }
+        if matches!(&vm.boot.workload, Workload::Ipi(ipi) if ipi.reach == Reach::Replug) {
+            refuse(
+                "ipi.reach",
+                "the VMM starts all CPUs of a guest at once, and none again",
+            );
         }
         if matches!(vm.boot.workload, Workload::Netperf(_)) {
             refuse("workload", NETWORK);

@@ -23,6 +23,7 @@ choices!(Reach {
     "broadcast" => Reach::Broadcast,
     "broadcast-lock" => Reach::BroadcastLock,
     "backtrace" => Reach::Backtrace,
+    "replug" => Reach::Replug,
 });
 
 choices!(Channel {

@@ -7,6 +7,7 @@ use crate::books::happened::Happened;
 use crate::core::engine::Engine;
 use crate::cpus::pcpu::Activity;
 use crate::cpus::runqueues::{self, Taker};
+use crate::flows::play::boot_flow;
 
 impl Engine {
     /// The host handles `event`, which happened on `pcpu`. The pCPU executes host code from now until its next `Run`.
@@ -135,19 +136,19 @@ impl Engine {
         self.hardware.idle_exit(self.clock.now.since(self.pcpus[pcpu].since))
     }
 
-    /// The machine cannot do what the host wants from `vcpu`.
-    fn cannot(&mut self, vcpu: VcpuId, what: &str) {
-        self.end.invalid(format_args!("vcpu {} {what}", vcpu.0));
-    }
-
-    /// INIT resets `vcpu`. Nothing has executed since the last INIT, so its flow is at the kernel's entry.
+    /// INIT resets `vcpu`, which is out of its guest: its flow ends where it is, and the next one begins at the
+    /// kernel's entry. What the flow holds stays held, as on hardware. Its stack is kept, since other flows may use
+    /// what is on it.
     fn init(&mut self, vcpu: VcpuId) {
-        if self.vcpus[vcpu].flow.has_begun {
-            self.cannot(
-                vcpu,
-                "gets an INIT in the middle of its work, which no simulated kernel sends",
-            );
+        if !self.vcpus[vcpu].flow.has_begun {
+            return;
         }
+        self.empty_tlb(vcpu);
+        let contended = self.vcpus[vcpu].reset();
+        if let Some(line) = contended {
+            self.emit(&Happened::ContentionEnded { vcpu, line });
+        }
+        boot_flow(self, vcpu);
     }
 
     /// The host brings the steal-time record of `vcpu`, which it is about to run on `pcpu`, up to date. It flushes the

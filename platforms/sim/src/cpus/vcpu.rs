@@ -279,6 +279,24 @@ impl Vcpu {
         self.spin.waiting = aside.waiting;
     }
 
+    /// Resets it as INIT does, outside of its guest. Its TLB must be empty, and a new flow be made. Returns the lock
+    /// that it waited for.
+    pub fn reset(&mut self) -> Option<LineId> {
+        self.flow.remaining = Picos::ZERO;
+        self.flow.pending.clear();
+        self.flow.has_begun = false;
+        self.spin.resumption = None;
+        self.spin.waiting = false;
+        self.spin.skip_pause = false;
+        self.spin.asleep = None;
+        self.interrupts = InterruptState::default();
+        self.replies = Replies::default();
+        self.announced.mode = Mode::Kernel;
+        self.announced.held.clear();
+        self.announced.ipi_target = None;
+        self.announced.contending.take()
+    }
+
     /// Enters guest mode on `pcpu` at `now`. Returns the time of the flow's next step.
     pub fn enter(&mut self, pcpu: PcpuId, now: Time) -> Time {
         self.pcpu = Some(pcpu);

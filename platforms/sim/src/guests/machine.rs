@@ -54,7 +54,7 @@ const STARTUP_PAGE: u8 = 0x9a;
 #[derive(Debug)]
 pub struct SimContext {
     saved: Cell<Saved>,
-    stack_limit: usize,
+    stack_limit: Cell<usize>,
 }
 
 // SAFETY: `cpu` reads which vCPU executes; `switch` keeps the callee-saved registers (`context.rs`).
@@ -97,7 +97,7 @@ unsafe impl Machine for SimMachine {
         let saved = prepare(&stack, Box::new(move || run_flow(handle, body)));
         SimContext {
             saved: Cell::new(saved),
-            stack_limit: stack.limit(),
+            stack_limit: Cell::new(stack.limit()),
         }
     }
 
@@ -106,14 +106,16 @@ unsafe impl Machine for SimMachine {
         let stack_limit = engine.vcpus[engine.flows.current].flow.stack_limit;
         SimContext {
             saved: Cell::new(Saved::NONE),
-            stack_limit,
+            stack_limit: Cell::new(stack_limit),
         }
     }
 
     fn switch(&self, from: &SimContext, to: &SimContext) {
         let engine = self.handle.engine();
         engine.books.stats.switches += 1;
-        engine.vcpus[engine.flows.current].flow.stack_limit = to.stack_limit;
+        let limit = &mut engine.vcpus[engine.flows.current].flow.stack_limit;
+        // After an INIT, a CPU's own context has another stack than the one it was made on.
+        from.stack_limit.set(std::mem::replace(limit, to.stack_limit.get()));
         let to = to.saved.replace(Saved::NONE);
         assert!(to != Saved::NONE, "a context that was never saved is continued");
         // SAFETY: `to` was prepared or saved by this function and was just taken out, so it is continued once; `from`
@@ -175,7 +177,7 @@ impl Threads<SimContext> for SimMachine {
         {
             native.threads[thread as usize].flow = Flow {
                 saved,
-                stack_limit: context.stack_limit,
+                stack_limit: context.stack_limit.get(),
             };
         }
         if !engine.start_before_host(thread) {

@@ -1,6 +1,13 @@
 //! CPUs that their guest starts, by INIT and SIPI.
 
-use holdfast_sim::{CallOff, Config, Outcome, run};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+
+use holdfast_abi::lapic;
+use holdfast_guest::{Cpu, GuestImage, Machine, Report};
+use holdfast_locks::{Budget, CpuId, Paravirt, Platform, Word};
+use holdfast_sim::{CallOff, Config, Outcome, SimCpu, SimMachine, run, run_images};
 use holdfast_workloads::{Boot, Kernbench, Workload};
 
 use crate::image::config;
@@ -45,4 +52,100 @@ fn the_same_seed_is_the_same_history_however_cpus_start() {
     let (one, other) = (play(&config), play(&config));
     assert_eq!(one.history_hash, other.history_hash);
     assert_ne!(one.history_hash, play(&build(4, false)).history_hash);
+}
+
+/// CPU 1 does something that never ends, and CPU 0 starts it again by INIT and SIPI, again and again.
+struct Restarted {
+    machine: SimMachine,
+    /// What CPU 1 does, by how often it has begun.
+    does: fn(&SimCpu, &SimWord),
+    word: SimWord,
+    begun: SimWord,
+    enabled: Rc<RefCell<Vec<bool>>>,
+}
+
+type SimWord = <SimCpu as Platform>::Word;
+
+const TIMES: u32 = 5;
+
+impl Restarted {
+    fn send(&self, cpu: &SimCpu, mode: lapic::DeliveryMode, low: u32) {
+        cpu.apic_write(lapic::ICR_HIGH, lapic::icr_high(1));
+        cpu.apic_write(lapic::ICR_LOW, mode.bits() | low);
+    }
+}
+
+impl GuestImage for Restarted {
+    fn boot(&self, number: CpuId) -> ! {
+        let cpu = self.machine.cpu();
+        if number.0 == 1 {
+            self.enabled.borrow_mut().push(cpu.irqs_enabled());
+            cpu.fetch_add(&self.begun, 1, AcqRel);
+            cpu.irq_enable();
+            loop {
+                (self.does)(&cpu, &self.word);
+            }
+        }
+        self.machine.report(Report::Begin);
+        for time in 1..=TIMES {
+            while cpu.load(&self.begun, Acquire) < time {
+                cpu.compute(1_000);
+            }
+            cpu.compute(300_000);
+            if time < TIMES {
+                self.send(&cpu, lapic::DeliveryMode::Init, lapic::ICR_LEVEL | lapic::ICR_ASSERT);
+                self.send(&cpu, lapic::DeliveryMode::Startup, 0x9a);
+            }
+        }
+        assert_eq!(cpu.load(&self.begun, Acquire), TIMES, "no flow goes on after an INIT");
+        self.machine.report(Report::Done { operations: None });
+        loop {
+            cpu.halt_masked();
+        }
+    }
+
+    fn interrupt(&self, vector: u8) {
+        panic!("vector {vector:#x} was not sent");
+    }
+}
+
+#[test]
+fn init_ends_a_flow_wherever_it_is_and_sipi_begins_it_again() {
+    let doings: [fn(&SimCpu, &SimWord); 5] = [
+        |cpu, _| cpu.compute(1_000_000),
+        // Parked in a spin.
+        |cpu, word| {
+            let _ = cpu.wait_until(word, Budget::UNBOUNDED, Acquire, |value| value != 0);
+        },
+        |cpu, _| cpu.halt_masked(),
+        // It waits for a lock that is never free.
+        |cpu, word| {
+            cpu.contention_begin(word);
+            let _ = cpu.wait_until(word, Budget::UNBOUNDED, Acquire, |value| value != 0);
+        },
+        // It dies with a lock.
+        |cpu, word| {
+            cpu.lock_acquired(word);
+            cpu.compute(1_000_000);
+        },
+    ];
+    for (index, does) in doings.into_iter().enumerate() {
+        // Both CPUs have a pCPU, or they share one.
+        for pcpus in [1, 2] {
+            let enabled = Rc::new(RefCell::new(Vec::new()));
+            let image = |machine: SimMachine| -> Box<dyn GuestImage> {
+                Box::new(Restarted {
+                    machine,
+                    does,
+                    word: Word::new(0),
+                    begun: Word::new(0),
+                    enabled: enabled.clone(),
+                })
+            };
+            let outcome = run_images(&config(pcpus, 2, 0, 1), &CallOff::new(), |_, machine| image(machine));
+            let outcome = outcome.unwrap_or_else(|failure| panic!("{index} on {pcpus}: {failure}"));
+            assert_eq!(outcome.vms[0].counters["init_received"], u64::from(TIMES) - 1);
+            assert_eq!(*enabled.borrow(), [false; TIMES as usize], "{index} on {pcpus}");
+        }
+    }
 }

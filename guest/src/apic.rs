@@ -43,6 +43,11 @@ fn flat_id(id: CpuId) -> u32 {
     1 << (24 + id.0)
 }
 
+/// Returns `true` if a CPU with these features has x2APIC mode.
+fn has_x2apic([_, _, ecx, _]: [u32; 4]) -> bool {
+    ecx & cpuid::X2APIC != 0
+}
+
 impl LocalApic {
     pub(crate) const fn new() -> Self {
         LocalApic {
@@ -54,7 +59,7 @@ impl LocalApic {
 
     /// Switches the APIC of CPU `id` on. The machine has `cpus` CPUs.
     pub(crate) fn enable(&self, cpu: &impl Cpu, id: CpuId, cpus: u32, nox2apic: bool) {
-        if cpu.cpuid(cpuid::FEATURES)[2] & cpuid::X2APIC != 0 && !nox2apic {
+        if !nox2apic && has_x2apic(cpu.cpuid(cpuid::FEATURES)) {
             let base = cpu.rdmsr(msr::APIC_BASE);
             cpu.wrmsr(msr::APIC_BASE, base | msr::APIC_BASE_ENABLE | msr::APIC_BASE_X2APIC);
             self.x2apic.set(1);
@@ -166,6 +171,15 @@ pub(crate) fn is_flat(cpus: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn x2apic_mode_is_used_only_where_it_is_offered() {
+        // SDM volume 2, "CPUID": leaf 1, ECX, bit 21.
+        for bit in 0..32 {
+            assert_eq!(has_x2apic([0, 0, 1 << bit, 0]), bit == 21, "bit {bit}");
+            assert_eq!(has_x2apic([!0, !0, !(1 << bit), !0]), bit != 21, "all but bit {bit}");
+        }
+    }
 
     #[test]
     fn in_the_flat_model_each_cpu_has_a_bit_of_the_upper_byte() {

@@ -315,11 +315,11 @@ fn end_interrupt(cpu: &impl Cpu) {
 impl<M: Machine> GuestImage for Bench<M> {
     fn boot(&self, number: CpuId) -> ! {
         let cpu = self.machine.cpu();
-        if number.0 == 0 {
+        if number.0 != 0 {
+            self.play(&cpu, number.0);
+        } else {
             self.machine.report(Report::Begin);
-        }
-        let samples = self.play(&cpu, number.0);
-        if number.0 == 0 {
+            let samples = self.play(&cpu, number.0);
             let operations = Some(samples.len() as u64);
             self.report(samples);
             self.machine.report(Report::Done { operations });

@@ -165,3 +165,36 @@ fn readers_do_not_look_at_a_queue_that_has_become_empty() {
     assert!(short > u64::from(ROUNDS), "{short} looks: too little contention");
     assert_eq!(long, short, "faults after the last change wait for nothing");
 }
+
+#[test]
+fn pages_that_were_freed_are_used_again() {
+    // The host gives a page of memory at its first use only.
+    let faults = |rounds| {
+        let setup = Setup {
+            kernel: Config {
+                fresh_memory: true,
+                ..Config::default()
+            },
+            ..Setup::default()
+        };
+        let outcome = run(&setup, move |os, start| {
+            if start.role == 0 {
+                return lead(os, 2);
+            }
+            for _ in 0..rounds {
+                os.map(PAGES);
+                os.user_touching(1_000, Touch::anonymous(PAGES));
+                os.unmap(PAGES);
+            }
+        });
+        let touched = counter(&outcome, "guest.page_faults");
+        assert!(touched >= u64::from(2 * rounds * PAGES), "{touched} page faults");
+        counter(&outcome, "measured_exits.exit_nested_fault")
+    };
+    let (few, many) = (faults(3), faults(30));
+    assert!(few >= u64::from(PAGES), "{few} faults of the host");
+    assert!(
+        many <= few + u64::from(PAGES),
+        "{many} faults of the host, {few} in a tenth of the time"
+    );
+}

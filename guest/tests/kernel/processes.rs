@@ -18,7 +18,7 @@ fn program() -> Executable {
 
 #[test]
 fn every_child_is_reaped_once_and_its_slot_used_again() {
-    for hogs in [0, 4] {
+    for (hogs, bare_metal) in [(0, false), (4, false), (0, true)] {
         let limits = Limits {
             tasks: 12,
             files: 4,
@@ -26,6 +26,7 @@ fn every_child_is_reaped_once_and_its_slot_used_again() {
         };
         let setup = Setup {
             hogs,
+            bare_metal,
             limits,
             ..Setup::default()
         };

@@ -235,3 +235,33 @@ fn same_seed_same_history() {
     assert_eq!(run_once(1), run_once(1));
     assert_ne!(run_once(1), run_once(2));
 }
+
+#[test]
+fn a_pass_of_the_balancer_looks_at_every_cpu() {
+    // A task alone on its CPU computes. Its CPU balances every 64 ms, and spends 60 ns for each CPU.
+    const SECONDS: u64 = 2;
+    let elapsed = |vcpus| {
+        let setup = Setup {
+            pcpus: 8,
+            vcpus,
+            is_free: true,
+            ..Setup::default()
+        };
+        let outcome = run(&setup, move |os, _| {
+            os.wait_for_cpus();
+            assert_eq!(os.cpus(), vcpus);
+            os.begin();
+            os.user(SECONDS * 1_000_000_000);
+            os.done(None);
+        });
+        outcome.vms[0].elapsed_ns.expect("measured")
+    };
+    let [two, four, eight] = [2, 4, 8].map(elapsed);
+    let passes = SECONDS * 1_000 / 64;
+    let looks = |cpus: u64| (passes - 1) * cpus * 60..=(passes + 1) * cpus * 60;
+    assert!(looks(2).contains(&(four - two)), "{two} and {four} ns, {passes} passes");
+    assert!(
+        looks(4).contains(&(eight - four)),
+        "{four} and {eight} ns, {passes} passes"
+    );
+}

@@ -240,6 +240,50 @@ mod tests {
     }
 
     #[test]
+    fn a_vcpu_preempted_in_user_code_is_a_candidate_if_an_interrupt_waits() {
+        let config = HostConfig {
+            pause: PauseHandling {
+                filters: YieldFilters::LINUX_6_9,
+                ..PauseHandling::DIRECTED_YIELD_2011
+            },
+            ..HostConfig::default()
+        };
+        let place = PcpuPlace {
+            socket: 0,
+            core: 0,
+            thread: 0,
+        };
+        for (in_kernel, enabled, expected) in [
+            (true, true, true),
+            (true, false, true),
+            (false, true, true),
+            (false, false, false),
+        ] {
+            let mut host = Host::new(&config, &[place]).expect("a valid host");
+            host.add_vm(&VmConfig::default(), 1, &[]).expect("a valid vm");
+            let vcpu = VcpuId(0);
+            let base = host.wing.timer_base;
+            let at = &mut host.wing.guests.vcpus[vcpu];
+            (at.preempted, at.preempted_in_kernel) = (true, in_kernel);
+            if enabled {
+                at.apic.write(holdfast_abi::lapic::SVR, 0x1ff, 0, &base);
+            }
+            at.apic.accept(0x41, false);
+            let search = Search {
+                spinner: vcpu,
+                in_kernel: true,
+                tries: 0,
+                relaxed: false,
+            };
+            assert_eq!(
+                host.wing.is_candidate(vcpu, &search),
+                expected,
+                "{in_kernel}, {enabled}"
+            );
+        }
+    }
+
+    #[test]
     fn without_the_toggle_who_spins_itself_is_never_eligible() {
         let faults = SpinFaults {
             eligibility_stays: true,

@@ -101,3 +101,17 @@ fn switching_to_edge_and_back_frees_a_pin_that_no_lapic_will_end() {
     write(&mut ioapic, reg::REDIRECTION + 6, 0x51 | reg::ENTRY_LEVEL as u32);
     assert!(ioapic.wants_to_send(3));
 }
+
+#[test]
+fn a_pin_that_becomes_edge_triggered_has_no_interrupt_to_be_ended() {
+    for (trigger, waits) in [(reg::ENTRY_LEVEL as u32, true), (0, false)] {
+        let mut ioapic = open(true);
+        ioapic.entries[3] |= reg::ENTRY_REMOTE_IRR;
+        write(&mut ioapic, reg::REDIRECTION + 6, 0x52 | trigger);
+        assert_eq!(ioapic.entries[3] & reg::ENTRY_REMOTE_IRR != 0, waits);
+        // Its upper half says nothing about triggers.
+        ioapic.entries[3] |= reg::ENTRY_LEVEL | reg::ENTRY_REMOTE_IRR;
+        write(&mut ioapic, reg::REDIRECTION + 7, 0x0500_0000);
+        assert!(ioapic.entries[3] & reg::ENTRY_REMOTE_IRR != 0);
+    }
+}

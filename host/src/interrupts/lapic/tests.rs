@@ -286,3 +286,92 @@ fn the_deadline_register_keeps_its_value_until_it_expires_and_only_in_its_mode()
     lapic.write_tsc_deadline(0, 100, &BASE);
     assert_eq!((lapic.tsc_deadline(), lapic.timer.deadline), (0, None));
 }
+
+/// Returns whether one of the lower `bits` bits is set in `a` and in `b`.
+fn shares_a_bit(a: u32, b: u32, bits: u32) -> bool {
+    (0..bits).any(|bit| a >> bit & 1 == 1 && b >> bit & 1 == 1)
+}
+
+#[test]
+fn a_logical_destination_names_the_ids_of_its_model() {
+    // SDM volume 3, "Logical Destination Mode".
+    for id in 0..=255u32 {
+        let mut lapic = enabled();
+        lapic.write(reg::LDR, id << 24, 0, &BASE);
+        for (dfr, is_flat) in [(reg::DFR_FLAT, true), (0x0fff_ffff, false)] {
+            lapic.write(reg::DFR, dfr, 0, &BASE);
+            for destination in 0..=255 {
+                let expected = if is_flat {
+                    shares_a_bit(id, destination, 8)
+                } else {
+                    id / 16 == destination / 16 && shares_a_bit(id, destination, 4)
+                };
+                assert_eq!(
+                    lapic.has_logical_id(destination, false),
+                    expected,
+                    "{id:#x}, {destination:#x}"
+                );
+            }
+            assert!(!lapic.has_logical_id(id << 24 | id, true), "x2APIC's format");
+        }
+    }
+    for id in [0, 5, 15, 16, 0x123] {
+        let mut lapic = Lapic::new(id);
+        assert!(lapic.set_base(msr::APIC_BASE_ADDRESS | msr::APIC_BASE_ENABLE | msr::APIC_BASE_X2APIC));
+        for cluster in [0, 1, 0x12, 0x1012] {
+            for members in [0, 1, 0x20, 0x8000, 0xffff, 0xffdf, 0x7fff] {
+                let expected = id / 16 == cluster && members >> (id % 16) & 1 == 1;
+                assert_eq!(lapic.has_logical_id(cluster << 16 | members, true), expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn its_page_is_where_the_base_register_says_and_only_in_xapic_mode() {
+    let home = msr::APIC_BASE_ADDRESS;
+    for base in [home, 0x1_2345_6000] {
+        for (mode, answers) in [
+            (0, false),
+            (msr::APIC_BASE_ENABLE, true),
+            (msr::APIC_BASE_ENABLE | msr::APIC_BASE_X2APIC, false),
+        ] {
+            let mut lapic = Lapic::new(3);
+            assert!(lapic.set_base(base | mode));
+            assert_eq!(lapic.is_at_home(), base == home);
+            for (address, inside) in [
+                (base, true),
+                (base + 0x20, true),
+                (base + 0xfff, true),
+                (base - 1, false),
+                (base + 0x1000, false),
+                (0, false),
+                (base ^ 1 << 35, false),
+                (base | 1 << 36, false),
+                (base | 1 << 63, false),
+            ] {
+                assert_eq!(
+                    lapic.is_at(address),
+                    inside && answers,
+                    "{address:#x}, {base:#x} | {mode:#x}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn an_access_to_no_register_is_an_error_at_multiples_of_16_only() {
+    // SDM volume 3, "Local APIC Register Address Map".
+    let registers = [0x20, 0x30, 0x80, 0x90, 0xa0, 0xb0, 0xc0, 0xd0, 0xe0, 0xf0, 0x280, 0x3e0];
+    let ranges = [0x100..=0x270, 0x300..=0x390];
+    for offset in 0..0x400 {
+        let exists = registers.contains(&offset) || ranges.iter().any(|range| range.contains(&offset));
+        let mut lapic = enabled();
+        let found = lapic.note_access(offset) != Action::None;
+        assert_eq!(found, offset % 16 == 0 && !exists, "{offset:#x}");
+        lapic.write(reg::ESR, 0, 0, &BASE);
+        let error = lapic.read(reg::ESR, 0);
+        assert_eq!(error, if found { reg::ESR_ILLEGAL_REGISTER } else { 0 }, "{offset:#x}");
+    }
+}

@@ -191,3 +191,65 @@ fn a_pcpu_without_domains_looks_once_a_minute() {
     let next = rig.sched.rq(0).next_balance;
     assert!((looks + 60 * 250..looks + 60 * 250 + 2).contains(&next), "{next}");
 }
+
+#[test]
+fn idle_pcpus_are_called_once_in_a_tick_and_not_for_a_lone_thread() {
+    let mut bench = Bench::new(&HostConfig::linux_3_3(), 1, 4);
+    for pcpu in [0, 3, 0, 3] {
+        add(&mut bench, pcpu, true);
+    }
+    (0..4).for_each(|pcpu| {
+        bench.schedule(pcpu);
+    });
+    ipis(&mut bench);
+    bench.now = 1_000 * MS;
+    // A pass is due in this tick.
+    bench.sched.begin(bench.now);
+    bench.sched.next_idle_balance = bench.sched.jiffies();
+    bench.on(0, |sched, step| sched.tick(0, step));
+    assert_eq!(ipis(&mut bench), [1]);
+    // It has got work meanwhile, and does not balance.
+    add(&mut bench, 1, true);
+    bench.schedule(1);
+    bench.on(1, |sched, step| sched.interrupt(1, step));
+    ipis(&mut bench);
+    bench.on(3, |sched, step| sched.tick(3, step));
+    assert_eq!(ipis(&mut bench), [], "in the same tick");
+    bench.now += 4 * MS;
+    bench.on(1, |sched, step| sched.tick(1, step));
+    assert_eq!(ipis(&mut bench), [], "of pCPU 1, whose thread is alone");
+    bench.on(3, |sched, step| sched.tick(3, step));
+    assert_eq!(ipis(&mut bench), [2]);
+    // Work comes before it can balance.
+    let tick = bench.sched.jiffies();
+    bench.sched.rq_mut(2).need_resched = true;
+    bench.on(2, |sched, step| sched.interrupt(2, step));
+    assert_eq!(bench.sched.next_idle_balance, tick + 1);
+}
+
+#[test]
+fn idle_pcpus_are_called_for_a_thread_that_shares_its_core() {
+    let place = |core, thread| PcpuPlace {
+        socket: 0,
+        core,
+        thread,
+    };
+    let places = [place(0, 0), place(0, 1), place(1, 0), place(1, 1)];
+    for busy in [&[0][..], &[0, 2], &[0, 1]] {
+        let sched = Scheduler::new(&HostConfig::linux_3_3(), &places).expect("a valid scheduler");
+        let (now, out) = (0, Vec::new());
+        let mut bench = Bench { sched, now, out };
+        for &pcpu in busy {
+            add(&mut bench, pcpu, true);
+        }
+        (0..4).for_each(|pcpu| {
+            bench.schedule(pcpu);
+        });
+        ipis(&mut bench);
+        bench.now = 1_000 * MS;
+        bench.on(0, |sched, step| sched.tick(0, step));
+        let called = !ipis(&mut bench).is_empty();
+        // Two busy cores are no reason: each thread has one.
+        assert_eq!(called, busy == [0, 1], "{busy:?}");
+    }
+}

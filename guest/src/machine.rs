@@ -53,8 +53,15 @@ pub unsafe trait Cpu: Nodes + Paravirt + Interrupts + Numa {
         let _ = (port, value);
     }
 
-    /// Touches a page of memory that was never touched before. Real hardware needs no announcement.
-    fn first_touch(&self) {}
+    /// Writes to an anonymous page that the kernel has just taken. Real hardware needs no announcement.
+    fn touch_page(&self, page: TakenPage) {
+        let _ = page;
+    }
+    /// The kernel has freed anonymous pages of address space `space`, which has `pages` left. Real hardware needs no
+    /// announcement.
+    fn pages_freed(&self, space: u32, pages: u32) {
+        let _ = (space, pages);
+    }
 
     /// The steal-time record of `cpu`. The host uses it once its MSR is written.
     fn steal_time(&self, cpu: CpuId) -> &StealTime;
@@ -137,6 +144,19 @@ pub unsafe trait Cpu: Nodes + Paravirt + Interrupts + Numa {
     fn ipi_wait_end(&self, target: CpuId);
     /// Tracepoint: from now on this CPU executes in `mode`. The time of [`Cpu::compute`] and HLT is accounted to it.
     fn executing(&self, mode: Mode);
+}
+
+/// An anonymous page that a kernel has just taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TakenPage {
+    /// The address space.
+    pub space: u32,
+    /// Pages of that space, this one included.
+    pub of_space: u32,
+    /// Pages in use in the whole guest, this one included.
+    pub in_use: u32,
+    /// Whether it was never touched before.
+    pub is_first_touch: bool,
 }
 
 /// What a CPU executes.

@@ -9,9 +9,9 @@ use holdfast_locks::Interrupts;
 use crate::class::LockClass;
 use crate::costs;
 use crate::cpu::ThisCpu;
-use crate::ids::CpuTable;
+use crate::ids::{CpuTable, TaskId};
 use crate::local::Local32;
-use crate::machine::{Cpu, Machine};
+use crate::machine::{Cpu, Machine, TakenPage};
 use crate::sync::SpinLock;
 
 /// The free pages of the nodes and of the CPUs. A page goes back to the node of the CPU that frees it, where nearly all
@@ -108,19 +108,23 @@ impl<M: Machine> Memory<M> {
         }
     }
 
-    /// Writes to an anonymous page that was just taken.
-    pub(crate) fn touch(&self, on: &ThisCpu<'_, M>) {
+    /// Writes to an anonymous page of address space `space` that was just taken, its page number `of_space`.
+    pub(crate) fn touch(&self, on: &ThisCpu<'_, M>, space: TaskId, of_space: u32) {
         // ORDERING: Relaxed: counts.
-        let used = self.used.now.fetch_add(1, Relaxed) + 1;
-        if self.used.peak.fetch_max(used, Relaxed) < used {
-            on.cpu.first_touch();
-        }
+        let in_use = self.used.now.fetch_add(1, Relaxed) + 1;
+        on.cpu.touch_page(TakenPage {
+            space: space.0,
+            of_space,
+            in_use,
+            is_first_touch: self.used.peak.fetch_max(in_use, Relaxed) < in_use,
+        });
     }
 
-    /// Forgets `count` anonymous pages that are freed.
-    pub(crate) fn forget(&self, count: u32) {
+    /// Forgets `count` anonymous pages of address space `space` that are freed. It has `left`.
+    pub(crate) fn forget(&self, on: &ThisCpu<'_, M>, space: TaskId, count: u32, left: u32) {
         // ORDERING: as above.
         self.used.now.fetch_sub(count, Relaxed);
+        on.cpu.pages_freed(space.0, left);
     }
 
     /// Takes one page (`get_page_from_freelist`, order 0).

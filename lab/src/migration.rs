@@ -2,7 +2,7 @@
 
 use holdfast_host::{HostConfig, Nic};
 use holdfast_machine::Profile;
-use holdfast_sim::{Destination, Migration};
+use holdfast_sim::{Destination, DirtyLog, Migration, Precopy};
 
 use crate::diagnostic::KeyFindings;
 use crate::draft::Draft;
@@ -35,8 +35,22 @@ pub struct DraftMigration {
     ///
     /// `None` never migrates them.
     pub every_ns: Option<u64>,
-    /// Time for which a live migration stops all guests.
+    /// Time for which a live migration stops all guests, or may stop them if `host.migration.bandwidth` is set.
     pub downtime_ns: u64,
+    /// Rate at which a live migration copies the memory of all guests together. Written pages are sent again, in
+    /// rounds, until the rest takes at most `host.migration.downtime`.
+    ///
+    /// `None` copies in no time.
+    pub mib_per_second: Option<u32>,
+    /// Rounds of copying after which the guests are stopped even if the rest takes longer.
+    ///
+    /// `None`: never, as QEMU.
+    pub rounds_max: Option<u32>,
+    /// Whether the CPU logs written pages while a migration copies them (Intel's PML). Otherwise the host
+    /// write-protects them.
+    ///
+    /// `None`: if the CPU model can, which is Broadwell and later of Intel.
+    pub page_log: Option<bool>,
     /// Live migration transfers KVM's MP_STATE and not the flag of a latched kick, as a VMM that forgets it.
     ///
     /// A kick taken before the halt is lost.
@@ -53,6 +67,9 @@ impl DraftMigration {
         DraftMigration {
             every_ns: None,
             downtime_ns: DOWNTIME_NS,
+            mib_per_second: None,
+            rounds_max: None,
+            page_log: None,
             mp_state_only: false,
             machine: None,
             host: None,
@@ -92,11 +109,23 @@ impl Draft {
             every_ns,
             downtime_ns,
             mp_state_only,
+            mib_per_second,
+            rounds_max,
+            page_log,
             ..
         } = self.migration;
+        let copy = mib_per_second.map(|rate| Precopy {
+            bytes_per_second: u64::from(rate) << 20,
+            rounds_max,
+            log: match page_log.unwrap_or(self.machine.cpu.has_page_log()) {
+                true => DirtyLog::Hardware,
+                false => DirtyLog::WriteProtection,
+            },
+        });
         let migration = every_ns.map(|after_ns| Migration {
             after_ns,
             downtime_ns,
+            copy,
             mp_state_only,
         });
         (
@@ -125,6 +154,10 @@ impl Draft {
                 let found = format!("{} Hz", there.machine.frequency_hz);
                 findings.add("host.migration.to.profile", found, "a clock that all costs fit");
             }
+        }
+        if self.migration.page_log == Some(true) && !self.machine.cpu.has_page_log() {
+            let expected = "false, or a CPU model that logs written pages: Intel's from Broadwell on";
+            findings.add("host.migration.page_log", "true", expected);
         }
         let Some(every) = self.migration.every_ns else { return };
         if every == 0 {

@@ -69,6 +69,12 @@ impl CpuModel {
         amd("zen6", 2026, Some((0x1a, EXTENDED))),
     ];
 
+    /// Returns whether the CPU can log the pages that guests write (page-modification logging: Broadwell and later,
+    /// from memory).
+    pub fn has_page_log(&self) -> bool {
+        self.pauses == Some(PauseHardware::Ple) && self.year >= 2016
+    }
+
     /// Returns the model called `name`.
     pub fn by_name(name: &str) -> Option<&'static CpuModel> {
         let all = CpuModel::ALL.iter().chain([CpuModel::UNLISTED]);

@@ -170,6 +170,8 @@ costs! {
         /// Handler of a nested page fault: the host gives a guest a page that the guest touches for the first time. The
         /// costs of every exit are not included.
         pub nested_fault: Picos,
+        /// Record of one page that the CPU has logged as written (Intel's PML), when its log is full.
+        pub logged_page: Picos,
         /// Time by which a microsecond of user code takes longer in a guest: at each TLB miss the CPU walks the host's
         /// page tables too.
         pub nested_walks: Picos,

@@ -109,7 +109,8 @@ impl<M: Machine> Spaces<M> {
         let on = sched.on_cpu();
         on.local.count(Event::PageFaults);
         let task = on.current();
-        let space = self.get(sched.tlbs.space_of(task));
+        let owner = sched.tlbs.space_of(task);
+        let space = self.get(owner);
         let mapping = &self.get(task).mapping;
         space.lock.lock_for_fault(sched, mapping);
         let on = sched.on_cpu();
@@ -125,7 +126,9 @@ impl<M: Machine> Spaces<M> {
             Fault::File => Step::FILE_FAULT,
         };
         if kind != Fault::File {
-            on.sched.memory.touch(&on);
+            // ORDERING: Relaxed: a count.
+            let of_space = space.mapped.anonymous.load(Relaxed) + 1;
+            on.sched.memory.touch(&on, owner, of_space);
         }
         let on = sched.on_cpu();
         let table = self.table_lock(&on);
@@ -255,8 +258,8 @@ impl<M: Machine> Spaces<M> {
         self.zap(sched, rest);
         sched.flush_space(owner);
         self.free(sched, rest);
-        sched.memory.forget(count);
-        anonymous.fetch_sub(count, Relaxed);
+        let left = anonymous.fetch_sub(count, Relaxed) - count;
+        sched.memory.forget(&sched.on_cpu(), owner, count, left);
     }
 
     /// Tears the address space of `owner` down (`exit_mmap`). The caller's task is its last user.
@@ -268,7 +271,7 @@ impl<M: Machine> Spaces<M> {
         self.zap(sched, anonymous + mapped.file.swap(0, Relaxed));
         sched.flush_space(owner);
         self.free(sched, anonymous);
-        sched.memory.forget(anonymous);
+        sched.memory.forget(&sched.on_cpu(), owner, anonymous, 0);
         sched.memory.give_pages(&sched.on_cpu(), mapped.tables.swap(0, Relaxed));
     }
 

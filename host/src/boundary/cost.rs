@@ -47,6 +47,8 @@ pub enum Cost {
     PvEoi,
     /// Giving the guest a page at a nested page fault.
     NestedFault,
+    /// Recording one page that the CPU has logged as written.
+    LoggedPage,
     /// Leaving the idle state.
     IdleExit,
     /// The way to the VMM's process and back, in addition to the exit itself.

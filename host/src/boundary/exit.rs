@@ -42,6 +42,13 @@ pub enum Exit {
     },
     /// EPT violation or nested page fault: the guest touches memory for which the host has no page yet.
     NestedFault,
+    /// EPT violation or nested page fault: the guest writes to a page that the host has write-protected.
+    WriteFault,
+    /// The CPU's log of written pages is full (Intel's PML), with so many entries.
+    PageLogFull {
+        /// Number of entries.
+        entries: u32,
+    },
     /// RDMSR. Answered by [`Command::Reply`] or [`Command::Fault`].
     ReadMsr {
         /// The register ECX.

@@ -33,7 +33,8 @@ impl VcpuWing {
                 let value = self.cpuid(vcpu, leaf);
                 step.out.push(Command::ReplyCpuid { vcpu, value });
             }
-            Exit::NestedFault => step.charge(Cost::NestedFault, 1),
+            Exit::NestedFault | Exit::WriteFault => step.charge(Cost::NestedFault, 1),
+            Exit::PageLogFull { entries } => step.charge(Cost::LoggedPage, entries),
             Exit::ReadMsr { msr } => self.read_msr(vcpu, msr, step),
             Exit::WriteMsr { msr, value } => self.write_msr(vcpu, msr, value, step),
             Exit::WriteCr8 { value } => self.write_cr8(vcpu, value, step),

@@ -106,6 +106,8 @@ fn op(bytes: &mut Bytes<'_>) -> Op {
         18 => Op::Exit(Exit::ApicRead { offset: offset(bytes) }),
         _ if bytes.byte() < 16 => Op::End,
         _ if bytes.byte() == 1 => Op::Exit(Exit::NestedFault),
+        _ if bytes.byte() == 2 => Op::Exit(Exit::WriteFault),
+        _ if bytes.byte() == 3 => Op::Exit(Exit::PageLogFull { entries: 512 }),
         _ if bytes.byte() == 0 => Op::Exit(Exit::Shutdown),
         _ => Op::Exit(Exit::Pause),
     }

@@ -128,7 +128,22 @@ static RUN: &[Key] = &[
         "host.migration.downtime",
         parameter!(Draft, Run, Nanos, migration.downtime_ns),
     )
-    .note("The guests' memory is not copied."),
+    .note("Without that key the guests' memory is not copied."),
+    key(
+        "host.migration.bandwidth",
+        parameter!(Draft, Run, OptionalU32, migration.mib_per_second),
+    )
+    .range(1.0, 1e6)
+    .unit("MiB/s"),
+    key(
+        "host.migration.rounds",
+        parameter!(Draft, Run, OptionalU32, migration.rounds_max),
+    )
+    .range(1.0, 1e6),
+    key(
+        "host.migration.page_log",
+        parameter!(Draft, Run, OptionalFlag, migration.page_log),
+    ),
     key(
         "host.migration.mp_state_only",
         parameter!(Draft, Run, Flag, migration.mp_state_only),

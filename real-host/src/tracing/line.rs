@@ -137,7 +137,7 @@ fn cause(reason: &str) -> Cause {
         "interrupt" | "EXTERNAL_INTERRUPT" | "PREEMPTION_TIMER" => Cause::ExitInterrupt,
         "vintr" | "INTERRUPT_WINDOW" => Cause::ExitWindow,
         "pause" | "PAUSE_INSTRUCTION" => Cause::ExitPause,
-        "npf" | "EPT_VIOLATION" => Cause::ExitNestedFault,
+        "npf" | "EPT_VIOLATION" | "PML_FULL" => Cause::ExitNestedFault,
         _ => Cause::HostOverhead,
     }
 }

@@ -79,7 +79,7 @@ causes! {
     HostOverhead => "host_overhead",
     /// Powered off.
     Off => "off",
-    /// Exit for a nested page fault: first touch of a page.
+    /// Exit for a nested page fault: first touch of a page, or a write that a migration must know of.
     ExitNestedFault => "exit_nested_fault",
 }
 

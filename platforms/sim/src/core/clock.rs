@@ -24,8 +24,10 @@ pub enum TimedEvent {
     Move,
     /// A network device that is hardware takes its next step; the number is its index.
     Nic(u32),
-    /// All guests stop, to continue on another host.
-    Stop,
+    /// A migration begins: the guests' memory is copied, or all guests stop at once.
+    Migrate,
+    /// A round of copying is over.
+    Round,
     /// All guests continue on the other host.
     Resume,
     /// All statistics are zeroed.

@@ -51,6 +51,11 @@ impl Hardware {
         }
     }
 
+    /// The cycles of `span`.
+    pub fn cycles(&self, span: Picos) -> u64 {
+        (u128::from(span.0) * u128::from(self.frequency_hz) / 1_000_000_000_000) as u64
+    }
+
     /// Takes over what the CPU model of `other` has for virtual machines.
     pub fn become_part(&mut self, other: &Part) {
         self.apic = other.apic;
@@ -97,6 +102,7 @@ impl Hardware {
             Cost::StealTime => costs.steal_time,
             Cost::PvEoi => costs.pv_eoi,
             Cost::NestedFault => costs.nested_fault,
+            Cost::LoggedPage => costs.logged_page,
             Cost::IdleExit => costs.idle_exit,
             Cost::UserspaceExit => costs.userspace_exit,
             Cost::Doorbell | Cost::ApicvExit | Cost::AvicExit => self.apic.cost(cost),
@@ -184,7 +190,7 @@ pub fn exit_cause(exit: &Exit) -> Cause {
         | Exit::MmioWrite { .. }
         | Exit::MmioRead { .. } => Cause::ExitApic,
         Exit::Pause => Cause::ExitPause,
-        Exit::NestedFault => Cause::ExitNestedFault,
+        Exit::NestedFault | Exit::WriteFault | Exit::PageLogFull { .. } => Cause::ExitNestedFault,
         Exit::Userspace => Cause::HostOverhead,
         Exit::Shutdown => Cause::Off,
     }

@@ -48,6 +48,8 @@ pub struct FlowState {
 pub struct UserMemory {
     /// What the TLB holds.
     pub tlb: Tlb,
+    /// Entries in the hardware's log of written pages.
+    pub logged: u32,
     /// Time by which a microsecond of user code takes longer on each socket because its memory is on others.
     pub delays: Box<[Picos]>,
     /// The same on the pCPU on which the vCPU is.

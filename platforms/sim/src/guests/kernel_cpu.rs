@@ -5,7 +5,7 @@
 use core::sync::atomic::Ordering;
 
 use holdfast_abi::{StealTime, msr::PV_EOI_BIT, virtio};
-use holdfast_guest::{Cpu, LockClass, Mode, Pcid};
+use holdfast_guest::{Cpu, LockClass, Mode, Pcid, TakenPage};
 use holdfast_host::Exit;
 use holdfast_locks::{Budget, CpuId, Interrupts};
 use holdfast_machine::Picos;
@@ -13,6 +13,7 @@ use holdfast_machine::Picos;
 use crate::books::happened::Happened;
 use crate::cpus::siblings::SLICE;
 use crate::guests::cpu::SimCpu;
+use crate::memory::dirty::{DirtyLog, LOG_ENTRIES};
 use crate::memory::records::{PV_EOI_BASE, PV_EOI_STRIDE, STEAL_TIME_BASE};
 use crate::memory::word::SimWord;
 
@@ -27,6 +28,10 @@ unsafe impl Cpu for SimCpu {
         let engine = self.engine();
         let span = Picos::from_nanos(ns) + engine.hardware.costs.guest_code;
         let span = engine.with_walks(engine.flows.current, span);
+        if engine.memory.dirty_log.is_some() {
+            self.log_user_pages(span);
+        }
+        let engine = self.engine();
         if engine.hardware.has_siblings() {
             return self.compute_beside(span);
         }
@@ -105,11 +110,22 @@ unsafe impl Cpu for SimCpu {
         self.reply() as i64
     }
 
-    fn first_touch(&self) {
+    fn touch_page(&self, page: TakenPage) {
         let engine = self.engine();
-        if !engine.vcpus[engine.flows.current].native {
-            self.handle.exit(Exit::NestedFault);
+        if engine.vcpus[engine.flows.current].native {
+            return;
         }
+        let is_new = engine.vms[self.vm].pages.take(page.space, page.of_space, page.in_use);
+        if page.is_first_touch {
+            // The host records the page when it gives it.
+            self.handle.exit(Exit::NestedFault);
+        } else if is_new {
+            self.log_page();
+        }
+    }
+
+    fn pages_freed(&self, space: u32, pages: u32) {
+        self.engine().vms[self.vm].pages.free(space, pages);
     }
 
     fn monitor_wait(&self, word: &SimWord, value: u32) {
@@ -274,6 +290,39 @@ impl SimCpu {
             let pcpu = engine.vcpus[engine.flows.current].last_pcpu;
             self.spend_computing(engine.stretched(pcpu, slice));
             span = span - slice;
+        }
+    }
+
+    /// The hardware learns of the pages that user code writes to in `span`, if the CPU executes user code.
+    #[cold]
+    fn log_user_pages(&self, span: Picos) {
+        let engine = self.engine();
+        let this = &mut engine.vcpus[engine.flows.current];
+        let filled = this.memory.tlb.current().filled;
+        let (Mode::User, false, Some(filled)) = (this.announced.mode, this.native, filled) else {
+            return;
+        };
+        let cycles = engine.hardware.cycles(span);
+        let new = engine.vms[self.vm].pages.compute(filled.space, cycles);
+        for _ in 0..new {
+            self.log_page();
+        }
+    }
+
+    /// The hardware learns of the first write to a page since the host asked.
+    fn log_page(&self) {
+        let engine = self.engine();
+        match engine.memory.dirty_log {
+            None => {}
+            Some(DirtyLog::WriteProtection) => self.handle.exit(Exit::WriteFault),
+            Some(DirtyLog::Hardware) => {
+                let logged = &mut engine.current().memory.logged;
+                *logged += 1;
+                if *logged == LOG_ENTRIES {
+                    *logged = 0;
+                    self.handle.exit(Exit::PageLogFull { entries: LOG_ENTRIES });
+                }
+            }
         }
     }
 

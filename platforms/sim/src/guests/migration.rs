@@ -3,7 +3,7 @@
 //! The migrated state is the state that KVM's interface has of a vCPU ([`holdfast_host::SavedVcpu`]: LAPIC page,
 //! timer, pending events, halted or not), and the state of the devices. The host's own state stays behind: run queues,
 //! timers, AVIC's tables, posted-interrupt descriptors, doorbells and IPIs on their way, warm caches. The guests'
-//! memory is shared: copying it, and the time that this takes before the guests are stopped, are not simulated.
+//! memory is shared. `precopy.rs` has the time that copying it takes, before the guests are stopped and while they are.
 //!
 //! Threads do not bring along what they are owed of CPU time: the VMM at the destination makes new ones. Each VMM is a
 //! process of its own, so none is always the first to continue. Which is first is drawn each time. If it were
@@ -29,6 +29,7 @@ use crate::core::clock::TimedEvent;
 use crate::core::engine::Engine;
 use crate::cpus::hardware::Part;
 use crate::cpus::pcpu::{Activity, Pcpu};
+use crate::guests::precopy::{Copied, Copying, Precopy, Then};
 
 /// Delay until a move is tried again if no pCPU is free to do it, in nanoseconds.
 const RETRY_NS: u64 = 5_000;
@@ -38,8 +39,10 @@ const RETRY_NS: u64 = 5_000;
 pub struct Migration {
     /// How long the guests run before it, in nanoseconds.
     pub after_ns: u64,
-    /// How long the guests are stopped, in nanoseconds.
+    /// How long the guests are stopped, in nanoseconds. With a copy: how long they may be.
     pub downtime_ns: u64,
+    /// How the guests' memory is copied. `None`: copying takes no time.
+    pub copy: Option<Precopy>,
     /// Of a latched kick only what MP_STATE can say arrives.
     pub mp_state_only: bool,
 }
@@ -112,6 +115,10 @@ pub struct Migrations {
     random: u64,
     /// The guests are stopped.
     stopped: bool,
+    /// The copy under way.
+    pub copying: Option<Copying>,
+    /// What copies took.
+    pub copied: Copied,
     /// Number of migrations that took place.
     pub done: u64,
     /// Number of vCPUs that were sent to another pCPU.
@@ -132,6 +139,8 @@ impl Migrations {
             other: here,
             random: stream_seed(seed, u32::MAX, "migration"),
             stopped: false,
+            copying: None,
+            copied: Copied::default(),
             done: 0,
             sent: 0,
             kicks_lost: 0,
@@ -161,7 +170,7 @@ impl Engine {
     pub fn plan_migration(&mut self) {
         let next = self.migrations.as_ref().and_then(|all| all.next());
         if let Some(Migration { after_ns, .. }) = next {
-            self.plan_in(TimedEvent::Stop, after_ns);
+            self.plan_in(TimedEvent::Migrate, after_ns);
         }
     }
 
@@ -202,17 +211,60 @@ impl Engine {
         self.clock.plan_after(event, Picos::from_nanos(ns));
     }
 
-    /// All guests stop, and their state goes to another host.
-    pub fn stop_guests(&mut self) {
+    /// The time for the next migration has come: its copy begins, or the guests stop at once.
+    pub fn begin_migration(&mut self) {
+        let Some(migrations) = &mut self.migrations else { return };
+        let Some(Migration { copy, downtime_ns, .. }) = migrations.next() else {
+            return;
+        };
+        let Some(how) = copy else {
+            return self.stop_guests(downtime_ns);
+        };
+        let pages = self.vms.iter().map(|vm| vm.pages.touched()).sum();
+        let (copying, time) = Copying::begin(how, downtime_ns, pages);
+        migrations.copying = Some(copying);
+        migrations.copied.begin_round(pages);
+        self.memory.dirty_log = Some(how.log);
+        self.watch_writes(time);
+    }
+
+    /// A round of copying is over: another one follows, or the guests stop.
+    pub fn end_round(&mut self) {
+        let Some(migrations) = &mut self.migrations else { return };
+        let Some(copying) = &mut migrations.copying else { return };
+        let pages = self.vms.iter_mut().map(|vm| vm.pages.begin_round()).sum();
+        match copying.next(pages) {
+            Then::Round(time) => {
+                migrations.copied.begin_round(pages);
+                self.watch_writes(time);
+            }
+            Then::Stop(rest) => {
+                migrations.copying = None;
+                migrations.copied.stop(pages, rest);
+                self.memory.dirty_log = None;
+                self.stop_guests(rest.0 / 1_000);
+            }
+        }
+    }
+
+    /// Watches the guests' writes for `time`, in which a round of copying sends what they have written.
+    fn watch_writes(&mut self, time: Picos) {
+        for vm in self.vms.ids() {
+            self.vms[vm].pages.begin_round();
+        }
+        // Entries of TLBs could still allow writes that no page table records.
+        for vcpu in self.vcpus.ids() {
+            self.empty_tlb(vcpu);
+        }
+        self.clock.plan_after(TimedEvent::Round, time);
+    }
+
+    /// All guests stop for `downtime_ns` nanoseconds, and their state goes to another host.
+    pub fn stop_guests(&mut self, downtime_ns: u64) {
         let Some(mut migrations) = self.migrations.take() else {
             return;
         };
-        let Some(Migration {
-            downtime_ns,
-            mp_state_only,
-            ..
-        }) = migrations.next()
-        else {
+        let Some(Migration { mp_state_only, .. }) = migrations.next() else {
             return;
         };
         migrations.planned.pop_front();

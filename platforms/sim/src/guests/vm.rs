@@ -8,6 +8,7 @@ use holdfast_host::VcpuId;
 use holdfast_locks::{LockStats, NodeTable, WaitTable};
 use holdfast_machine::{Picos, Time};
 
+use crate::memory::dirty::Pages;
 use crate::memory::records::SharedMemory;
 use crate::memory::tlb::Spaces;
 use crate::memory::word::{SimAddress, SimWord};
@@ -78,6 +79,8 @@ pub struct Vm {
     pub settings: Settings,
     /// The memory that it shares with its host.
     pub memory: SharedMemory,
+    /// Its pages.
+    pub pages: Pages,
     /// Its address spaces.
     pub spaces: Spaces,
     /// The NUMA node that its kernel has announced for each vCPU.

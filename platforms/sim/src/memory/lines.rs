@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use holdfast_host::PcpuId;
 use holdfast_machine::{Access, Charge, LineId, Lines, Time};
 
+use crate::memory::dirty::DirtyLog;
 use crate::memory::park::Spinners;
 
-/// The cache lines of a run.
+/// The cache lines of a run, and what is logged of its pages.
 #[derive(Debug)]
 pub struct Memory {
     /// The run's number, which distinguishes its words from those of other runs. It has no influence on the history.
     pub run: u32,
+    /// How the host learns which pages the guests write, while it copies them.
+    pub dirty_log: Option<DirtyLog>,
     /// Where each line is cached.
     lines: Lines,
     /// The line of each group of words that share one, by the group's number.
@@ -25,6 +28,7 @@ impl Memory {
     pub fn new(run: u32, lines: Lines) -> Memory {
         Memory {
             run,
+            dirty_log: None,
             lines,
             groups: BTreeMap::new(),
             spinners: Vec::new(),

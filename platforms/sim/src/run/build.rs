@@ -21,6 +21,7 @@ use crate::guests::native::Native;
 use crate::guests::net::Network;
 use crate::guests::tasks::{HostTasks, Task};
 use crate::guests::vm::{LockTables, Progress, Settings, Vm};
+use crate::memory::dirty::Pages;
 use crate::memory::lines::Memory;
 use crate::memory::nodes::delays;
 use crate::memory::records::SharedMemory;
@@ -309,6 +310,7 @@ fn new_vm(config: &VmConfig, first_vcpu: VcpuId, seed: u64, faults: PvFaults) ->
             domains: config.domains.clone().into(),
         },
         memory: SharedMemory::new(vcpus, faults),
+        pages: Pages::default(),
         spaces: Spaces::default(),
         numa_nodes: vec![Cell::new(0); vcpus].into(),
         locks: LockTables {

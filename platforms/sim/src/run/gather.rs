@@ -81,6 +81,9 @@ fn counters(engine: &Engine, config: &Config, id: VmId) -> BTreeMap<String, u64>
     }
     if let Some(migrations) = &engine.migrations {
         counters.insert("migrations".to_owned(), migrations.done);
+        if config.migration.is_some_and(|migration| migration.copy.is_some()) {
+            add(&mut counters, migrations.copied.counters());
+        }
         if config.migration.is_some_and(|migration| migration.mp_state_only) {
             counters.insert("migration_kicks_lost".to_owned(), migrations.kicks_lost);
         }

@@ -120,6 +120,7 @@ pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
         smt_computing: ns(700),
         smt_pausing: ns(100),
         nested_fault: ns(800),
+        logged_page: ns(20),
         nested_walks: ns(0),
         nested_refill: ns(0),
         remote_memory: ns(0),

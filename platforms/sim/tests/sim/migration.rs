@@ -5,8 +5,8 @@ use holdfast_host::{PauseHandling, SchedConfig, SchedulerKind};
 use holdfast_locks::LockKind;
 use holdfast_machine::AvicModel;
 use holdfast_sim::{
-    Audited, CallOff, Config, Destination, Failure, Fate, Journey, Migration, MigrationFaults, Move, Outcome, Vm,
-    run_migrating,
+    Audited, CallOff, Config, Destination, DirtyLog, Failure, Fate, Journey, Migration, MigrationFaults, Move, Outcome,
+    Precopy, Vm, run_migrating,
 };
 use holdfast_workloads::{Boot, Hackbench, Kernbench, KernelConfig, Workload};
 
@@ -56,6 +56,7 @@ fn journey(count: usize, faults: MigrationFaults, seed: u64) -> Journey {
         after_ns: 1 + random.next(600_000),
         downtime_ns: random.next(200_000),
         mp_state_only: false,
+        copy: None,
     });
     let migrations = migrations.collect();
     let moves = (0..count).map(|_| Move {
@@ -204,9 +205,75 @@ fn no_guest_is_first_on_every_new_host() {
         after_ns: 1_000_000,
         downtime_ns: 100_000,
         mp_state_only: false,
+        copy: None,
     });
     let outcome = holdfast_sim::run(&config, &CallOff::new()).unwrap_or_else(|failure| panic!("{failure}"));
     assert!(outcome.vms[0].counters["migrations"] > 10);
+}
+
+/// `config` with a kernel build, whose memory is copied before each stop, at `rate` bytes a second.
+fn copied(config: Config, rate: u64, log: DirtyLog, downtime_ns: u64) -> Config {
+    let mut build = Workload::Kernbench(Kernbench::default());
+    build.scale_work(0.002);
+    let mut config = hackbench(config, 1);
+    config.vms[0].boot.workload = build;
+    config.migration = Some(Migration {
+        after_ns: 2_000_000,
+        downtime_ns,
+        mp_state_only: false,
+        copy: Some(Precopy {
+            bytes_per_second: rate,
+            rounds_max: Some(20),
+            log,
+        }),
+    });
+    config
+}
+
+fn copies(config: &Config) -> [u64; 4] {
+    let outcome = holdfast_sim::run(config, &CallOff::new()).unwrap_or_else(|failure| panic!("{failure}"));
+    let names = [
+        "migrations",
+        "migration_rounds",
+        "migration_pages",
+        "migration_downtime_ns",
+    ];
+    names.map(|name| outcome.vms[0].counters[name])
+}
+
+#[test]
+fn a_faster_link_needs_fewer_rounds_and_less_downtime() {
+    let with = |rate| copies(&copied(config(4, 4, 0, 7), rate, DirtyLog::WriteProtection, 500_000));
+    let [slow, fast] = [with(1 << 30), with(8 << 30)];
+    println!("slow {slow:?}, fast {fast:?}");
+    assert!(slow[0] > 0 && fast[0] > slow[0], "a fast link migrates more often");
+    assert!(slow[1] * fast[0] > fast[1] * slow[0], "rounds of a migration");
+    assert!(slow[3] * fast[0] > fast[3] * slow[0], "downtime of a migration");
+    assert!(
+        fast[3] <= fast[0] * 500_000,
+        "a copy that converges keeps to the downtime allowed"
+    );
+}
+
+#[test]
+fn a_guest_pays_for_written_pages_by_exits_and_less_with_a_page_log() {
+    let exits = |log| {
+        let outcome = holdfast_sim::run(&copied(config(4, 4, 0, 7), 1 << 30, log, 500_000), &CallOff::new());
+        let outcome = outcome.unwrap_or_else(|failure| panic!("{failure}"));
+        outcome.vms[0].counters["measured_exits.exit_nested_fault"]
+    };
+    let (protected, logged) = (exits(DirtyLog::WriteProtection), exits(DirtyLog::Hardware));
+    println!("{protected} exits by write protection, {logged} by a log");
+    assert!(protected > logged + 1000);
+}
+
+#[test]
+fn between_unlike_hosts_a_copy_loses_and_doubles_nothing() {
+    for (what, config) in pairs(5) {
+        let config = copied(config, 1 << 30, DirtyLog::WriteProtection, 300_000);
+        let [migrations, ..] = copies(&config);
+        assert!(migrations > 5, "{what}: {migrations}");
+    }
 }
 
 /// The first failure of a few runs with a step left out.
@@ -264,6 +331,7 @@ fn a_run_migrates_again_and_again() {
         after_ns: 500_000,
         downtime_ns: 100_000,
         mp_state_only: false,
+        copy: None,
     };
     let config = Config {
         migration: Some(every),

@@ -6,6 +6,8 @@
 //! over rounds, in nanoseconds. A round of one thread alone takes the least of 50 short samples. The last column is the
 //! median over rounds of the ratio to the better peer of the same round.
 
+mod circumstances;
+
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::sync::atomic::Ordering::Relaxed;
@@ -361,45 +363,9 @@ fn median(values: &[f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// Returns what the figures depend on, one fact in each line.
-fn circumstances() -> String {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let model = read("/proc/cpuinfo");
-    let model = model
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"))
-        .unwrap_or("");
-    let git = std::process::Command::new("git")
-        .args(["rev-parse", "--short", "HEAD"])
-        .output();
-    let commit = git.map_or_else(
-        |_| String::new(),
-        |git| String::from_utf8_lossy(&git.stdout).into_owned(),
-    );
-    let cpus = thread::available_parallelism().map_or(0, usize::from);
-    let (kernel, load) = (read("/proc/sys/kernel/osrelease"), read("/proc/loadavg"));
-    let model = model.trim_matches([' ', '\t', ':']);
-    format!(
-        "machine: {model}, {cpus} CPUs, Linux {}\nload: {}\ncommit: {}\n",
-        kernel.trim(),
-        load.trim(),
-        commit.trim()
-    )
-}
-
 fn main() {
-    // Cargo passes `--bench`.
-    let arguments: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|argument| argument != "--bench")
-        .collect();
-    let rounds: usize = arguments
-        .iter()
-        .find_map(|argument| argument.parse().ok())
-        .unwrap_or(11);
-    let raw = arguments.iter().find_map(|argument| argument.strip_prefix("raw="));
-    let is_part = |argument: &&String| argument.parse::<usize>().is_err() && !argument.starts_with("raw=");
-    let part = arguments.iter().find(is_part);
+    let arguments = circumstances::Arguments::read(11);
+    let rounds = arguments.rounds;
     let rows = rows! {
         "mutex, 1 thread": mutex_alone;
         "mutex, 2 threads": mutex_together, 2;
@@ -421,15 +387,12 @@ fn main() {
         "condvar, broadcast to 8": broadcast;
         "once, done": once_done;
     };
-    let circumstances = circumstances();
-    let mut runs: String = circumstances.lines().map(|line| format!("# {line}\n")).collect();
+    let facts = circumstances::describe();
+    let mut runs: String = facts.lines().map(|line| format!("# {line}\n")).collect();
     runs += "row,round,std_ns,parking_lot_ns,holdfast_ns\n";
-    println!("{circumstances}\n| {rounds} rounds, ns | std | parking_lot | holdfast | ratio |");
+    println!("{facts}\n| {rounds} rounds, ns | std | parking_lot | holdfast | ratio |");
     println!("|---|---|---|---|---|");
-    for row in rows
-        .iter()
-        .filter(|row| part.is_none_or(|part| row.name.contains(part.as_str())))
-    {
+    for row in rows.iter().filter(|row| arguments.takes(row.name)) {
         let mut figures = [const { Vec::new() }; 3];
         for _ in 0..rounds {
             for (figures, measure) in figures.iter_mut().zip(row.measure) {
@@ -451,10 +414,5 @@ fn main() {
             median(&ratios)
         );
     }
-    if let Some(path) = raw
-        && let Err(error) = std::fs::write(path, runs)
-    {
-        eprintln!("cannot write the raw figures to {path}: {error}");
-        std::process::exit(1);
-    }
+    arguments.write(&runs);
 }

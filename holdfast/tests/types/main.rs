@@ -8,6 +8,8 @@ mod documents;
 mod mutex;
 mod once;
 mod poison;
+#[cfg(target_os = "linux")]
+mod quota;
 mod rwlock;
 
 use std::thread;

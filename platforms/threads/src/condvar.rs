@@ -2,9 +2,6 @@
 
 #![expect(unsafe_code, reason = "unlocks a mutex for which the caller vouches")]
 
-use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::Relaxed;
-use std::thread;
 use std::time::Instant;
 
 use holdfast_locks::{Condvar, CondvarSlot, CondvarTable, HybridPvQspin};
@@ -12,7 +9,7 @@ use holdfast_locks::{Condvar, CondvarSlot, CondvarTable, HybridPvQspin};
 use crate::cpu::{ThisThread, ThreadAddress, ThreadWord};
 use crate::raw::RawHybrid;
 use crate::slot::CPUS_MAX;
-use crate::{os, park};
+use crate::{allowed, park};
 
 /// The places of all threads in lists of waiters. Memory that is zero takes up room only once it is used.
 static TABLE: CondvarTable<ThreadWord, ThreadAddress> = {
@@ -73,19 +70,9 @@ impl RawCondvar {
 }
 
 /// Returns how many threads a broadcast wakes at once: two for each CPU that this process may use, so that a CPU finds
-/// the next one awake. Later changes of quota or affinity go unnoticed.
+/// the next one awake.
 pub(crate) fn at_once() -> u32 {
-    /// The number, or 0 before it is known.
-    static AT_ONCE: AtomicU32 = AtomicU32::new(0);
-    // ORDERING: Relaxed, both; threads that find 0 at the same time find out the same.
-    match AT_ONCE.load(Relaxed) {
-        0 => {
-            let cpus = os::without_cancellation(|| thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32));
-            AT_ONCE.store(2 * cpus, Relaxed);
-            2 * cpus
-        }
-        known => known,
-    }
+    allowed::cpus().saturating_mul(2)
 }
 
 impl Default for RawCondvar {
@@ -96,6 +83,10 @@ impl Default for RawCondvar {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use core::sync::atomic::AtomicU32;
+    use core::sync::atomic::Ordering::Relaxed;
+    use std::thread;
+
     use lock_api_04::{RawMutex, RawRwLock};
 
     use super::*;

@@ -32,6 +32,7 @@
 #[doc = include_str!("../README.md")]
 struct Documents;
 
+mod allowed;
 mod condvar;
 mod cpu;
 #[cfg(target_os = "linux")]
@@ -53,6 +54,7 @@ mod spin;
 mod timed;
 mod word;
 
+pub use allowed::look_at_allowed_cpus;
 pub use condvar::RawCondvar;
 pub use cpu::{ThisThread, ThreadAddress, ThreadWord};
 pub use raw::*;

@@ -7,8 +7,8 @@ use holdfast_locks::CpuId;
 use holdfast_locks::thread::Parker;
 
 use crate::cpu::{ThisThread, ThreadWord};
-use crate::os;
 use crate::slot::CPUS_MAX;
+use crate::{allowed, os};
 
 static PARKERS: [Parker<ThreadWord>; CPUS_MAX as usize] =
     [const { Parker::from_word(ThreadWord::ZERO) }; CPUS_MAX as usize];
@@ -40,6 +40,7 @@ pub(crate) fn kick(thread: &ThisThread, cpu: CpuId) {
 
 /// Sleeps while `word` holds `value`. May return earlier.
 pub(crate) fn wait(word: &ThreadWord, value: u32) {
+    allowed::look_if_due();
     os::wait(word, value, BOUND.get());
 }
 

@@ -10,7 +10,7 @@ use holdfast_locks::{Futexes, HybridPvQspin, Platform, RawLock, RequeueCondvar};
 use crate::condvar::at_once;
 use crate::cpu::{ThisThread, ThreadAddress, ThreadWord};
 use crate::raw::RawHybrid;
-use crate::{fork, os};
+use crate::{allowed, fork, os};
 
 impl Futexes for ThisThread {
     fn sleep(&self, word: &ThreadWord, value: u32) -> bool {
@@ -55,6 +55,7 @@ impl RawRequeueCondvar {
         let (this, word) = (ThisThread::new(), mutex.word());
         let mut in_time = true;
         let sleep = |sequence: &ThreadWord, value| {
+            allowed::look_if_due();
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let woken = left != Some(Duration::ZERO) && os::sleep_on(sequence, value, left);
             in_time = woken || deadline.is_none_or(|deadline| Instant::now() < deadline);

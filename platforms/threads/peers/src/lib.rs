@@ -9,22 +9,33 @@ pub mod affinity;
 pub mod ck;
 
 pub mod clock;
+pub mod quota;
 
 use core::cell::UnsafeCell;
 
 use lock_api::{GuardNoSend, RawMutex};
 
-/// The `pthread_mutex_t` of the default type.
-pub struct PthreadMutex(UnsafeCell<libc::pthread_mutex_t>);
+/// Other C libraries than glibc have no adaptive type.
+#[cfg(target_env = "gnu")]
+use libc::PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP as ADAPTIVE_INITIALIZER;
+#[cfg(not(target_env = "gnu"))]
+use libc::PTHREAD_MUTEX_INITIALIZER as ADAPTIVE_INITIALIZER;
+
+/// The `pthread_mutex_t` of the default type, or glibc's adaptive type, which spins before it sleeps.
+pub struct PthreadMutex<const ADAPTIVE: bool = false>(UnsafeCell<libc::pthread_mutex_t>);
 
 // SAFETY: the C library's lock is made for use by several threads at the same time.
-unsafe impl Sync for PthreadMutex {}
+unsafe impl<const ADAPTIVE: bool> Sync for PthreadMutex<ADAPTIVE> {}
 // SAFETY: the C libraries of Linux keep no address of a mutex that no thread holds or waits for.
-unsafe impl Send for PthreadMutex {}
+unsafe impl<const ADAPTIVE: bool> Send for PthreadMutex<ADAPTIVE> {}
 
 // SAFETY: POSIX promises exclusion. The C libraries of Linux let a mutex be dropped while held.
-unsafe impl RawMutex for PthreadMutex {
-    const INIT: Self = PthreadMutex(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
+unsafe impl<const ADAPTIVE: bool> RawMutex for PthreadMutex<ADAPTIVE> {
+    const INIT: Self = PthreadMutex(UnsafeCell::new(if ADAPTIVE {
+        ADAPTIVE_INITIALIZER
+    } else {
+        libc::PTHREAD_MUTEX_INITIALIZER
+    }));
 
     type Guard = GuardNoSend;
 

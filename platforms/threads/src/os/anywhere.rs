@@ -62,6 +62,11 @@ pub(crate) fn wake(word: &ThreadWord) {
     bucket.changed.notify_all();
 }
 
+/// Returns `None`: affinities are unknown.
+pub(crate) fn cpus_by_affinity() -> Option<u32> {
+    None
+}
+
 /// Sleeps for `time`.
 pub(crate) fn sleep(time: Duration) {
     thread::sleep(time);

@@ -62,6 +62,30 @@ pub(crate) fn without_cancellation<R>(look: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Returns on how many CPUs that are online the first thread of this process may run. Other threads may be confined
+/// more narrowly, each to its own CPU, which says nothing about the process. `None` if the kernel refuses.
+pub(crate) fn cpus_by_affinity() -> Option<u32> {
+    /// Bits for 8192 CPUs, the most that Linux can have.
+    type Mask = [u64; 128];
+    let mut mask: Mask = [0; 128];
+    let process = std::process::id();
+    // SAFETY: the kernel writes at most the given number of bytes into `mask`.
+    let look = || unsafe {
+        libc::syscall(
+            libc::SYS_sched_getaffinity,
+            process,
+            size_of::<Mask>(),
+            mask.as_mut_ptr(),
+        )
+    };
+    // Miri has no such system call by number.
+    if cfg!(miri) || keep_errno(look).is_err() {
+        return None;
+    }
+    let cpus = mask.iter().map(|bits| bits.count_ones()).sum();
+    (cpus > 0).then_some(cpus)
+}
+
 /// Sleeps while `word` holds `value`, for at most `bound`. May return earlier.
 pub(crate) fn wait(word: &ThreadWord, value: u32, bound: Option<Duration>) {
     let word = ptr::from_ref(word).cast();
@@ -168,4 +192,45 @@ fn keep_errno(call: impl FnOnce() -> libc::c_long) -> Result<(), i32> {
     // SAFETY: as above.
     unsafe { errno.write(before) };
     if failed { Err(error) } else { Ok(()) }
+}
+
+#[cfg(all(test, not(miri)))]
+pub(crate) mod tests {
+    use super::*;
+
+    fn process() -> libc::pid_t {
+        std::process::id() as libc::pid_t
+    }
+
+    /// Returns the CPUs on which the first thread of this process may run.
+    pub(crate) fn affinity() -> Vec<usize> {
+        // SAFETY: a set of CPUs is bits, all of which may be 0.
+        let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };
+        // SAFETY: `set` is a local variable of that size.
+        let failed = unsafe { libc::sched_getaffinity(process(), size_of_val(&set), &mut set) };
+        assert_eq!(failed, 0);
+        let capacity = 8 * size_of_val(&set);
+        // SAFETY: `cpu` is below the capacity.
+        (0..capacity)
+            .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
+            .collect()
+    }
+
+    /// Confines the first thread of this process to `cpus`.
+    pub(crate) fn set_affinity(cpus: &[usize]) {
+        // SAFETY: a set of CPUs is bits, all of which may be 0.
+        let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };
+        for &cpu in cpus {
+            // SAFETY: the number is one that the kernel has returned in a set of this size.
+            unsafe { libc::CPU_SET(cpu, &mut set) };
+        }
+        // SAFETY: `set` is a local variable of that size.
+        let failed = unsafe { libc::sched_setaffinity(process(), size_of_val(&set), &set) };
+        assert_eq!(failed, 0);
+    }
+
+    #[test]
+    fn the_affinity_has_as_many_cpus_as_the_c_library_says() {
+        assert_eq!(cpus_by_affinity(), Some(affinity().len() as u32));
+    }
 }

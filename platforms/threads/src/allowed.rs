@@ -1,0 +1,83 @@
+//! How many CPUs this process may use at once: by affinity, by the quota of its control group, and by what is online.
+//!
+//! The first look is the standard library's, which reads files. Later looks are one system call, by threads that are
+//! about to sleep, at most every [`INTERVAL_NS`]: a change of affinity, or a CPU that goes on or off line, is seen
+//! then. A change of the quota is not, since no waiting thread may open a file; [`look_at_allowed_cpus`] sees it.
+
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use std::thread;
+
+use crate::os;
+
+/// The time between two looks.
+const INTERVAL_NS: u64 = 100_000_000;
+
+/// The number of CPUs as of the last look, or 0 before the first one.
+static CPUS: AtomicU32 = AtomicU32::new(0);
+/// The quota in CPUs, or `u32::MAX` if the first look found none that matters.
+static QUOTA: AtomicU32 = AtomicU32::new(u32::MAX);
+/// When the next look is due.
+static NEXT_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Returns how many CPUs this process may use at once, as of the last look. At least 1.
+pub(crate) fn cpus() -> u32 {
+    // ORDERING: Relaxed, here and in all functions below; the numbers order nothing, and threads that look at the same
+    // time find out the same.
+    match CPUS.load(Relaxed) {
+        0 => look_at_allowed_cpus(),
+        known => known,
+    }
+}
+
+/// Looks again at how many CPUs this process may use at once, by its affinity and by the quota of its control group,
+/// and returns the number. Waiting threads find changes of the affinity by themselves. So a program calls this only
+/// when the quota has changed. Broadcasts to condition variables wake two threads for each CPU at a time.
+pub fn look_at_allowed_cpus() -> u32 {
+    // The standard library reads files for the quota, which it rounds down.
+    let found = os::without_cancellation(|| thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32));
+    let affinity = os::cpus_by_affinity().unwrap_or(found);
+    QUOTA.store(if found < affinity { found } else { u32::MAX }, Relaxed);
+    CPUS.store(found, Relaxed);
+    found
+}
+
+/// Looks again at the affinity if that is due. The calling thread is about to sleep.
+pub(crate) fn look_if_due() {
+    let (now, next) = (os::now_ns(), NEXT_NS.load(Relaxed));
+    // Before the first look nothing depends on the number.
+    if now < next || CPUS.load(Relaxed) == 0 {
+        return;
+    }
+    // Only one thread looks.
+    let due = NEXT_NS.compare_exchange(next, now.saturating_add(INTERVAL_NS), Relaxed, Relaxed);
+    if due.is_ok()
+        && let Some(affinity) = os::cpus_by_affinity()
+    {
+        CPUS.store(affinity.min(QUOTA.load(Relaxed)), Relaxed);
+    }
+}
+
+#[cfg(all(test, target_os = "linux", not(miri)))]
+mod tests {
+    use super::*;
+
+    /// Only the first thread of the process is moved, which no other test here needs.
+    #[test]
+    fn a_change_of_affinity_is_found_by_a_thread_that_sleeps() {
+        let before = os::tests::affinity();
+        look_at_allowed_cpus();
+        for cpus in [1, before.len() as u32] {
+            os::tests::set_affinity(&before[..cpus as usize]);
+            NEXT_NS.store(0, Relaxed);
+            look_if_due();
+            assert_eq!(CPUS.load(Relaxed), cpus.min(QUOTA.load(Relaxed)));
+            // The next look is not due yet.
+            os::tests::set_affinity(&before[..1]);
+            look_if_due();
+            assert_eq!(CPUS.load(Relaxed), cpus.min(QUOTA.load(Relaxed)));
+        }
+        os::tests::set_affinity(&before);
+        look_at_allowed_cpus();
+    }
+}

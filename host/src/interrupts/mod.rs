@@ -20,6 +20,8 @@ mod mode;
 mod pv_eoi;
 mod pv_ipi;
 mod switch;
+#[cfg(test)]
+mod tests;
 
 use crate::boundary::{PcpuId, VcpuId, VmId};
 use crate::config::HostConfig;

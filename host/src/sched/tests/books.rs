@@ -211,3 +211,73 @@ fn shares_are_renewed_once_in_a_window() {
         assert_eq!(bench.sched.hierarchy.queues[queue].share.unaccounted, left);
     }
 }
+
+#[test]
+fn sources_count_their_lower_and_targets_their_higher_load() {
+    for (bias, index) in [(true, 0), (true, 1), (true, 3), (true, 5), (false, 3)] {
+        let mut config = HostConfig::linux_3_3();
+        config.sched.features.lb_bias = bias;
+        let mut bench = Bench::new(&config, 1, 1);
+        bench.threads(ROOT, 2);
+        bench.sched.rq_mut(0).load = [1_000, 5_000, 2_048, 400, 9_000];
+        let present = 2 * weight::NICE_0;
+        let past = match (bias, index) {
+            (true, 1) => 1_000,
+            (true, 3) => 2_048,
+            (true, 5) => 9_000,
+            _ => present,
+        };
+        assert_eq!(bench.sched.source_load(0, index), past.min(present), "{bias}, {index}");
+        assert_eq!(bench.sched.target_load(0, index), past.max(present), "{bias}, {index}");
+    }
+}
+
+#[test]
+fn idle_times_are_averaged_over_eight_and_long_ones_cut() {
+    let mut bench = of(SchedulerKind::Cfs33);
+    let task = bench.threads(ROOT, 1)[0];
+    bench.schedule(0);
+    let cost = bench.sched.migration_cost_ns;
+    for (before, idle, after) in [
+        (400_000, 0, 350_000),
+        (400_000, 80_000, 360_000),
+        (400_000, 2 * cost, 350_000 + cost / 4),
+        (400_000, 2 * cost + 1, 2 * cost),
+        (0, 1_000 * cost, 2 * cost),
+    ] {
+        bench.now += MS;
+        bench.on(0, |sched, _| sched.sleep(0));
+        bench.schedule(0);
+        bench.sched.rq_mut(0).avg_idle = before;
+        bench.sched.rq_mut(0).idle_since = Some(bench.now);
+        bench.now += idle;
+        bench.on(0, |sched, step| assert!(sched.wake(task, step)));
+        assert_eq!(bench.sched.rq(0).avg_idle, after, "{before} and {idle}");
+        assert_eq!(bench.sched.rq(0).idle_since, None);
+        bench.schedule(0);
+    }
+}
+
+#[test]
+fn a_preempted_thread_is_remembered_only_on_a_crowded_queue() {
+    // `nr_latency` is 8: as many slices as fit into the period.
+    for (waiting, remembered) in [(1, false), (6, false), (7, true), (9, true)] {
+        let mut bench = Bench::new(&HostConfig::linux_3_3(), 1, 1);
+        assert!(bench.sched.features.last_buddy);
+        let sleeper = bench.threads(ROOT, 1)[0];
+        bench.schedule(0);
+        bench.on(0, |sched, _| sched.sleep(0));
+        bench.threads(ROOT, waiting);
+        let running = bench.schedule(0).expect("a thread");
+        bench.now += 100 * MS;
+        bench.on(0, |sched, step| {
+            sched.rq_mut(0).need_resched = false;
+            assert!(sched.wake(sleeper, step));
+        });
+        assert!(bench.sched.need_resched(0), "{waiting} threads");
+        let root = bench.sched.hierarchy.root(0);
+        let last = bench.sched.hierarchy.queues[root].last;
+        let expected = remembered.then_some(bench.sched.threads[running].entity);
+        assert_eq!(last, expected, "{waiting} threads");
+    }
+}

@@ -253,3 +253,34 @@ fn idle_pcpus_are_called_for_a_thread_that_shares_its_core() {
         assert_eq!(called, busy == [0, 1], "{busy:?}");
     }
 }
+
+#[test]
+fn no_domain_waits_longer_than_a_tenth_of_a_second_for_each_pcpu() {
+    for pcpus in [2, 3, 5] {
+        let mut bench = Bench::new(&HostConfig::linux_3_3(), 1, pcpus);
+        (0..pcpus).for_each(|pcpu| {
+            add(&mut bench, pcpu, true);
+            bench.schedule(pcpu);
+        });
+        let longest = bench.sched.hz * u64::from(pcpus) / 10;
+        let mut passes = Vec::new();
+        for _ in 0..20 * bench.sched.hz {
+            bench.now += 1_000 * MS / bench.sched.hz;
+            bench.on(0, |sched, step| sched.tick(0, step));
+            passes.push(bench.sched.topology.domains[0][0].last_balance);
+        }
+        passes.dedup();
+        let gaps: Vec<u64> = passes.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let bounds = bench.sched.topology.span_of(0, 0).config;
+        let rare = bench.sched.hz * bounds.max_interval_ms * bounds.busy_factor / 1_000;
+        let expected = rare.min(longest);
+        assert!(
+            gaps.len() > 10 && gaps.iter().all(|&gap| gap <= longest),
+            "{gaps:?}, at most {longest}"
+        );
+        assert!(
+            gaps.last().is_some_and(|gap| gap.abs_diff(expected) <= 1),
+            "{gaps:?}, {expected} at the end"
+        );
+    }
+}

@@ -298,6 +298,7 @@ impl World {
         for &command in out {
             match command {
                 Command::Charge { pcpu, count, .. } => {
+                    assert!(count > 0, "a charge for nothing");
                     let ns = self.cost_ns * u64::from(count);
                     match charged.iter_mut().find(|(at, _)| *at == pcpu.0) {
                         Some((_, sum)) => *sum += ns,

@@ -13,8 +13,9 @@ const ENTRY: u64 = 0x1000;
 enum Did {
     /// Wrote the entry: whether it says that the vCPU runs, and the host's ID.
     Entry(bool, u32),
-    /// Changed a register of the page.
-    Page,
+    /// Set or cleared bits of the register at this offset of the page.
+    Set(u64, u32),
+    Clear(u64, u32),
     Fence,
     /// Read whether a doorbell reaches the vCPU, its mode, or its requests.
     Look,
@@ -29,6 +30,8 @@ struct Vcpu {
     in_guest: bool,
     active: bool,
     request: bool,
+    /// What each word of IRR was before.
+    irr: u32,
 }
 
 impl Vcpu {
@@ -39,6 +42,7 @@ impl Vcpu {
             in_guest: true,
             active: true,
             request: false,
+            irr: 0,
         }
     }
 
@@ -69,14 +73,14 @@ impl Memory for Vcpu {
         Some(0)
     }
     fn store32(&self, _: u64, _: u32) {
-        self.note(Did::Page);
+        panic!("a store could lose what hardware sets");
     }
-    fn set32(&self, _: u64, _: u32) -> Option<u32> {
-        self.note(Did::Page);
-        Some(0)
+    fn set32(&self, address: u64, bits: u32) -> Option<u32> {
+        self.note(Did::Set(address - PAGE, bits));
+        Some(self.irr)
     }
-    fn clear32(&self, _: u64, _: u32) -> Option<u32> {
-        self.note(Did::Page);
+    fn clear32(&self, address: u64, bits: u32) -> Option<u32> {
+        self.note(Did::Clear(address - PAGE, bits));
         Some(0)
     }
     fn load64(&self, address: u64) -> Option<u64> {
@@ -155,7 +159,8 @@ fn each_side_writes_then_fences_then_reads() {
     let tables = vcpu.tables(true);
     // A page's TMR and IRR, then the mode.
     let sent = vcpu.does(|vcpu| assert_eq!(deliver(&tables, vcpu, 0x41, false, None), Notice::Doorbell(7)));
-    assert_eq!(sent, [Did::Page, Did::Page, Did::Fence, Did::Look]);
+    let [tmr, irr] = [Did::Clear(0x1a0, 2), Did::Set(0x220, 2)];
+    assert_eq!(sent, [tmr, irr, Did::Fence, Did::Look]);
     let entered = vcpu.does(|vcpu| assert!(enter(vcpu, vcpu, AvicFaults::default())));
     assert_eq!(entered, [Did::Mode, Did::Fence, Did::Look]);
     assert_eq!(vcpu.does(|vcpu| assert!(kick(vcpu, vcpu))), [Did::Fence, Did::Look]);
@@ -200,6 +205,25 @@ fn a_notice_goes_where_the_vcpu_can_get_it() {
                 same => same,
             };
             assert_eq!(complete(&tables, &vcpu, here), again, "{driver:?}");
+        }
+    }
+}
+
+#[test]
+fn a_request_sets_the_vectors_bits_of_irr_and_tmr_and_says_whether_it_is_new() {
+    for vector in 0..=255u8 {
+        let (word, bit) = (u64::from(vector / 32) * 16, 1 << (vector % 32));
+        for (irr, is_new) in [(0, true), (!bit, true), (bit, false)] {
+            let vcpu = Vcpu { irr, ..Vcpu::new() };
+            for (level, tmr) in [
+                (true, Did::Set(0x180 + word, bit)),
+                (false, Did::Clear(0x180 + word, bit)),
+            ] {
+                // Bits of an entry that are no address are ignored.
+                let entry = PAGE | PhysicalEntry::IS_RUNNING | 7;
+                let did = vcpu.does(|vcpu| assert_eq!(request(vcpu, entry, vector, level), is_new));
+                assert_eq!(did, [tmr, Did::Set(0x200 + word, bit)]);
+            }
         }
     }
 }

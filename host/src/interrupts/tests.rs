@@ -1,0 +1,195 @@
+//! Tests of single steps of a host with hardware that virtualizes LAPICs, without time.
+
+use alloc::vec::Vec;
+
+use holdfast_abi::avic::{IncompleteIpi, IpiFailure};
+use holdfast_abi::{Memory, cpuid, lapic as reg, posted, vmcb};
+
+use super::apicv::VmxPart;
+use super::avic::{AvicEnable, SvmPart};
+use super::memory::descriptor_address;
+use crate::boundary::{Command, Exit, Nanos, PcpuId, PcpuPlace, TaskId, VcpuId, VmId};
+use crate::step::Step;
+use crate::{Host, HostConfig, TaskConfig, VmConfig};
+
+const V0: VcpuId = VcpuId(0);
+const V1: VcpuId = VcpuId(1);
+
+/// A host with one VM of two vCPUs, whose LAPICs are enabled.
+fn host(change: impl FnOnce(&mut HostConfig)) -> Host {
+    let mut config = HostConfig::default();
+    change(&mut config);
+    let place = PcpuPlace {
+        socket: 0,
+        core: 0,
+        thread: 0,
+    };
+    let mut host = Host::new(&config, &[place]).expect("a valid host");
+    host.add_vm(&VmConfig::default(), 2, &[]).expect("a valid vm");
+    let base = host.wing.timer_base;
+    for vcpu in [V0, V1] {
+        host.wing.guests.vcpus[vcpu].apic.write(reg::SVR, 0x1ff, 0, &base);
+    }
+    host
+}
+
+fn with_avic(config: &mut HostConfig) {
+    config.avic.enable = AvicEnable::On;
+    config.avic.part = SvmPart {
+        features: cpuid::SVM_AVIC | cpuid::SVM_NESTED_PAGING,
+        family: 0x15,
+        extended_tables: false,
+    };
+}
+
+fn with_apicv(config: &mut HostConfig) {
+    config.apicv.enable = true;
+    config.apicv.part = VmxPart {
+        apicv: true,
+        ..VmxPart::default()
+    };
+}
+
+/// Lets `act` happen on pCPU 0.
+fn on<R>(host: &mut Host, act: impl FnOnce(&mut Host, &mut Step<'_>) -> R) -> (R, Vec<Command>) {
+    let mut out = Vec::new();
+    host.wing.threads.sched.begin(0);
+    let result = act(host, &mut Step::new(Nanos(0), PcpuId(0), &mut out));
+    (result, out)
+}
+
+#[test]
+fn only_the_ends_of_level_triggered_interrupts_exit() {
+    let mut host = host(with_apicv);
+    on(&mut host, |host, _| host.wing.interrupts.apicv_update(V0));
+    let mut level_triggered = Vec::new();
+    for (vector, level) in [
+        (0x41, true),
+        (0x42, false),
+        (0xff, true),
+        (0x42, true),
+        (0x41, false),
+        (0x30, true),
+        (0xff, false),
+    ] {
+        level_triggered.retain(|&other| other != vector);
+        level_triggered.extend(level.then_some(vector));
+        on(&mut host, |host, step| {
+            assert!(host.wing.interrupts.apicv_deliver(V0, vector, level, step));
+        });
+        let at = &host.wing.guests.vcpus[V0];
+        let vmcs = at.virtualization.apicv().expect("APICv").vmcs.get();
+        for vector in 0..=255 {
+            let expected = level_triggered.contains(&vector);
+            assert_eq!(vmcs.exits_at_eoi(vector), expected, "{vector:#x}");
+            let tmr = at.apic.read(reg::TMR + u32::from(vector) / 32 * 16, 0);
+            assert_eq!(tmr >> (vector % 32) & 1 == 1, expected, "{vector:#x}");
+        }
+    }
+}
+
+#[test]
+fn what_is_posted_for_a_vcpu_is_known() {
+    for (change, posts) in [(with_apicv as fn(&mut HostConfig), true), (with_avic, false)] {
+        let host = host(change);
+        for vector in [0x20, 0x41, 0xff] {
+            assert!(!host.has_posted(V1, vector));
+            let (word, bit) = posted::pir_bit(vector);
+            host.memory().set32(descriptor_address(V1) + word, bit);
+            assert_eq!(host.has_posted(V1, vector), posts);
+            assert!(!host.has_posted(V0, vector) && !host.has_posted(V1, vector ^ 1));
+            assert!(!host.has_posted(VcpuId(7), vector), "there is no such vCPU");
+        }
+    }
+}
+
+#[test]
+fn avic_keeps_cr8_and_no_other_intercept_changes() {
+    let mut host = host(with_avic);
+    for before in [u32::MAX, 0, vmcb::INTERCEPT_CR8_WRITE, 0x10] {
+        let avic = host.wing.guests.vcpus[V0].virtualization.avic_mut().expect("AVIC");
+        avic.vmcb.write32(vmcb::INTERCEPT_CR, before);
+        avic.vmcb.write32(vmcb::CLEAN, u32::MAX);
+        host.wing.interrupts.avic_update(V0, 0);
+        let avic = host.wing.guests.vcpus[V0].virtualization.avic_mut().expect("AVIC");
+        assert_eq!(
+            avic.vmcb.read32(vmcb::INTERCEPT_CR),
+            before & !vmcb::INTERCEPT_CR8_WRITE
+        );
+        assert_eq!(
+            avic.vmcb.read32(vmcb::CLEAN),
+            !vmcb::CLEAN_AVIC,
+            "hardware reads the rest again"
+        );
+        let control = avic.vmcb.read32(vmcb::INT_CTL);
+        assert_eq!(
+            control & vmcb::AVIC_ENABLE != 0,
+            host.wing.interrupts.is_virtualized(V0)
+        );
+    }
+}
+
+#[test]
+fn each_failure_of_an_ipi_is_counted_as_itself() {
+    for (index, failure) in IpiFailure::ALL.into_iter().enumerate() {
+        let mut host = host(with_avic);
+        for round in 1..=3 {
+            let exit = IncompleteIpi::new(u64::from(reg::ICR_SHORTHAND_SELF | 0x41), failure, 0);
+            on(&mut host, |host, step| {
+                host.wing.interrupts.exit(V0, Exit::AvicIncompleteIpi(exit), step);
+            });
+            let counts: Vec<u64> = host
+                .counters(VmId(0))
+                .filter(|(name, _)| name.starts_with("avic_incomplete_ipi_"))
+                .map(|(_, count)| count)
+                .collect();
+            let mut expected = [0; 5];
+            expected[index] = round;
+            assert_eq!(counts, expected, "{failure:?}");
+        }
+    }
+}
+
+#[test]
+fn a_doorbell_wakes_the_thread_of_its_device_only() {
+    let mut host = host(|_| ());
+    let tasks: Vec<TaskId> = (0..2)
+        .map(|_| host.add_task(&TaskConfig::default()).expect("a task"))
+        .collect();
+    for (port, &task) in (0x500..).zip(&tasks) {
+        host.add_doorbell(VmId(0), port, task);
+    }
+    let runnable = |host: &Host| {
+        tasks
+            .iter()
+            .map(|&task| host.wing.threads.sched.is_runnable(task))
+            .collect::<Vec<_>>()
+    };
+    for (port, expected) in [(0x4ff, [false; 2]), (0x501, [false, true]), (0x500, [true; 2])] {
+        on(&mut host, |host, step| {
+            host.wing.interrupts.exit(V0, Exit::PortWrite { port, value: 0 }, step);
+        });
+        assert_eq!(runnable(&host), expected, "{port:#x}");
+    }
+}
+
+#[test]
+fn an_answer_ends_the_wait_for_the_same_interrupt_only() {
+    let mut host = host(|_| ());
+    let guests = &mut host.wing.guests;
+    let sent = |guests: &crate::guests::Guests| guests.vcpus[V0].ipi.sent.map(|(to, vector, _)| (to, vector));
+    guests.note_ipi(V0, V0, 0x41, 1);
+    assert_eq!(sent(guests), None, "an interrupt to itself");
+    guests.note_ipi(V0, V1, 0x41, 1);
+    guests.note_eoi(V1, 0x42);
+    assert_eq!(sent(guests), Some((1, 0x41)), "another one has ended");
+    guests.note_eoi(V1, 0x41);
+    assert_eq!(sent(guests), None);
+    // The sender waits for a later one.
+    for later in [(1, 0x42), (0, 0x41), (0, 0x42)] {
+        guests.note_ipi(V0, V1, 0x41, 1);
+        guests.vcpus[V0].ipi.sent = Some((later.0, later.1, 2));
+        guests.note_eoi(V1, 0x41);
+        assert_eq!(sent(guests), Some(later));
+    }
+}

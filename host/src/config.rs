@@ -171,6 +171,8 @@ pub struct VmConfig {
     /// The guest's CPU 0 starts the others by INIT and SIPI, one after another, as on real hardware. Otherwise all
     /// vCPUs run from power-on.
     pub waits_for_sipi: bool,
+    /// Whether the VM is only added: its vCPUs are off until [`Event::VmStarts`](crate::Event::VmStarts).
+    pub dormant: bool,
     /// The I/O APIC is the VMM's (QEMU `kernel-irqchip=split`, 4.5, uncertain). Accesses to it, and ends of its
     /// level-triggered interrupts, go to user space.
     ///
@@ -239,6 +241,7 @@ impl Default for VmConfig {
             steal_time: true,
             preempted_flag: true,
             waits_for_sipi: false,
+            dormant: false,
             split_irqchip: false,
             msi_ext_dest_id: false,
             cpu_pm: false,

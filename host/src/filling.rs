@@ -19,6 +19,10 @@ impl Host {
     /// Fails if the parent is unknown, the shares are out of range, or the host runs.
     pub fn add_group(&mut self, parent: Option<GroupId>, shares: u64) -> Result<GroupId, ConfigError> {
         self.check_not_started()?;
+        self.new_group(parent, shares)
+    }
+
+    fn new_group(&mut self, parent: Option<GroupId>, shares: u64) -> Result<GroupId, ConfigError> {
         let group = self.wing.threads.sched.add_group(parent, shares)?;
         self.wing.threads.timers.make_room(group.0);
         Ok(group)
@@ -31,6 +35,10 @@ impl Host {
     /// control, or the host runs.
     pub fn set_quota(&mut self, group: GroupId, quota: Quota) -> Result<(), ConfigError> {
         self.check_not_started()?;
+        self.limit(group, quota)
+    }
+
+    fn limit(&mut self, group: GroupId, quota: Quota) -> Result<(), ConfigError> {
         self.wing.threads.sched.check_group(group)?;
         self.check_quota(Some(quota))?;
         if group == GroupId(0) || self.wing.threads.sched.throttling(group, 0).is_some() {
@@ -60,11 +68,18 @@ impl Host {
     /// all vCPUs are runnable, or only vCPU 0 ([`VmConfig::waits_for_sipi`]), with interrupts masked and CPL 0.
     /// `affinity` gives the pCPUs that each vCPU may run on; an empty or missing entry means all.
     ///
+    /// If the host runs, [`Event::VmStarts`](crate::Event::VmStarts) must follow. The VM then gets the ids, the threads
+    /// and the task groups of a VM that has ended, if there is one with as many vCPUs, the same nice level and the same
+    /// groups.
+    ///
     /// # Errors
     /// Fails with [`ConfigError`], and adds nothing.
     pub fn add_vm(&mut self, vm: &VmConfig, vcpus: u32, affinity: &[Vec<u32>]) -> Result<VmId, ConfigError> {
-        self.check_not_started()?;
         let masks = self.check_vm(vm, vcpus, affinity)?;
+        if let Some(id) = self.find_gone(vm, vcpus) {
+            self.renew_vm(id, vm, masks);
+            return Ok(id);
+        }
         let first_group = self.wing.threads.sched.groups();
         let parent = vm.parent.unwrap_or_default();
         let group = match vm.group {
@@ -88,6 +103,10 @@ impl Host {
             if vm.waits_for_sipi && index > 0 {
                 (row.mp_state, row.activity) = (MpState::Uninitialized, Activity::Block);
             }
+            if vm.dormant || self.started {
+                row.switch_off();
+                self.wing.threads.records[task].dormant = true;
+            }
             self.wing.guests.vcpus.push(row);
         }
         let groups = first_group..self.wing.threads.sched.groups();
@@ -101,6 +120,37 @@ impl Host {
         });
         self.wing.interrupts.init_vm(id);
         Ok(id)
+    }
+
+    /// Returns a VM that has ended and whose threads and groups suit `vm` with `vcpus` vCPUs.
+    fn find_gone(&self, vm: &VmConfig, vcpus: u32) -> Option<VmId> {
+        let threads = |vm: &VmConfig| (vm.nice, vm.group, vm.parent, vm.quota, vm.vcpu_quota);
+        let guests = &self.wing.guests;
+        let suits = |old: &Vm| old.ended && old.vcpus == vcpus && threads(&old.config) == threads(vm);
+        let mut ended = guests.vms.enumerate().filter(|(_, old)| suits(old));
+        ended.find_map(|(id, _)| guests.is_gone(id).then_some(id))
+    }
+
+    /// Makes `id`, which has ended, the new VM `vm`. Nothing of the old one is left but its threads and groups.
+    fn renew_vm(&mut self, id: VmId, vm: &VmConfig, masks: Vec<Option<Mask>>) {
+        for (vcpu, mask) in self.wing.guests.vcpus_of(id).zip(masks) {
+            let row = &mut self.wing.guests.vcpus[vcpu];
+            let (task, timer) = (row.task, row.timer);
+            *row = Vcpu::new(vcpu, id, row.index, task);
+            row.timer = timer;
+            row.switch_off();
+            self.wing.threads.sched.set_mask(task, mask);
+        }
+        let old = &mut self.wing.guests.vms[id];
+        *old = Vm {
+            config: *vm,
+            first: old.first,
+            vcpus: old.vcpus,
+            groups: core::mem::take(&mut old.groups),
+            inhibits: inhibits(vm),
+            ..Vm::default()
+        };
+        self.wing.interrupts.init_vm(id);
     }
 
     /// Checks all parameters of a VM, so that adding it cannot fail half-way. Returns the affinity of each vCPU.
@@ -133,9 +183,9 @@ impl Host {
         shares: u64,
         quota: Option<Quota>,
     ) -> Result<GroupId, ConfigError> {
-        let group = self.add_group(Some(parent), shares)?;
+        let group = self.new_group(Some(parent), shares)?;
         if let Some(quota) = quota {
-            self.set_quota(group, quota)?;
+            self.limit(group, quota)?;
         }
         Ok(group)
     }

@@ -9,7 +9,7 @@ use crate::ids::IdVec;
 use crate::interrupts::ioapic::Ioapic;
 use crate::interrupts::lapic::Lapic;
 use crate::interrupts::{Inhibits, VmApic};
-use crate::vcpu::Vcpu;
+use crate::vcpu::{Activity, Vcpu};
 
 /// A virtual machine.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +29,8 @@ pub(crate) struct Vm {
     pub(crate) apic: VmApic,
     /// Ports of device doorbells, and the thread that a write to each wakes.
     pub(crate) doorbells: Vec<(u16, TaskId)>,
+    /// The VMM has removed it. Its vCPUs leave, or have left.
+    pub(crate) ended: bool,
     /// How many of its vCPUs have an APIC ID that the guest changed.
     pub(crate) renamed: u32,
     /// How many of its vCPUs have their LAPIC in x2APIC mode.
@@ -61,6 +63,12 @@ impl Guests {
     pub(crate) fn vcpus_of(&self, vm: VmId) -> impl Iterator<Item = VcpuId> + use<> {
         let vm = &self.vms[vm];
         (vm.first..vm.first + vm.vcpus).map(VcpuId)
+    }
+
+    /// Returns whether `vm` has ended and no thread executes it any more.
+    pub(crate) fn is_gone(&self, vm: VmId) -> bool {
+        let mut vcpus = self.vcpus_of(vm).map(|vcpu| &self.vcpus[vcpu]);
+        self.vms[vm].ended && vcpus.all(|vcpu| vcpu.activity == Activity::Dead)
     }
 
     /// Returns the VM of `vcpu`.

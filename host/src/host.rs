@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::boundary::{Command, GroupId, Nanos, PcpuId, PcpuPlace, TaskId, VcpuId, VcpuState, VmId};
+use crate::boundary::{Command, GroupId, Nanos, PcpuId, PcpuPlace, TaskId, VcpuId, VmId};
 use crate::config::HostConfig;
 use crate::counters::Counters;
 use crate::error::{ConfigError, in_range};
@@ -90,7 +90,7 @@ impl Host {
         self.wing.threads.sched.begin(now.0);
         out.extend(self.wing.guests.vcpus.iter().map(|vcpu| Command::State {
             vcpu: vcpu.id,
-            state: VcpuState::Woken,
+            state: vcpu.state,
         }));
         self.wing.set_pause_controls(out);
         // No pCPU needs an IPI yet: each picks its first thread below.

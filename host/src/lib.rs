@@ -38,7 +38,7 @@ pub use boundary::{
 pub use config::{HostConfig, Nic, Quota, TaskConfig, TickPhase, VmConfig, VmGroup};
 pub use error::ConfigError;
 #[doc(hidden)]
-pub use faults::{Planted, PvFaults, SpinFaults};
+pub use faults::{Planted, PlugFaults, PvFaults, SpinFaults};
 pub use host::Host;
 pub use ids::{Id, IdVec};
 pub use interrupts::apicv::{ApicvConfig, VmxPart};

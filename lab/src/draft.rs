@@ -5,9 +5,10 @@ use std::slice;
 
 use holdfast_host::{HostConfig, VmGroup, YieldFavor};
 use holdfast_machine::Topology;
-use holdfast_sim::{Config, HostTask, Vm};
+use holdfast_sim::{Config, HostTask, Stay, Vm};
 use holdfast_workloads::Boot;
 
+use crate::amount::Amount;
 use crate::diagnostic::KeyFindings;
 use crate::groups::{self, DraftGroup, Limit};
 use crate::migration::DraftMigration;
@@ -50,7 +51,13 @@ pub struct DraftVm {
     pub host: holdfast_host::VmConfig,
     /// Kernel parameters and workload.
     pub boot: Boot,
-    /// Whether the run waits for this guest. `None` waits if the guest's workload ends.
+    /// Virtual time at which the VM is started. Until then its vCPUs are off.
+    pub from_ns: u64,
+    /// Virtual time at which the VM is removed.
+    ///
+    /// `None` keeps it to the end.
+    pub until_ns: Option<u64>,
+    /// Whether the run waits for this guest. `None` waits if the guest's workload ends and the VM is not removed.
     pub measured: Option<bool>,
     /// The kernel runs on the machine itself, next to the guests, and there is no guest. It has all pCPUs and the
     /// host's scheduler.
@@ -93,6 +100,8 @@ impl DraftVm {
             vcpu_limit: Limit::default(),
             host: holdfast_host::VmConfig::default(),
             boot: Boot::default(),
+            from_ns: 0,
+            until_ns: None,
             measured: None,
             bare_metal: false,
         }
@@ -100,7 +109,8 @@ impl DraftVm {
 
     /// Returns whether the run waits for the guest.
     pub fn is_measured(&self) -> bool {
-        self.measured.unwrap_or(self.boot.workload.ends())
+        let ends = self.boot.workload.ends() && self.until_ns.is_none();
+        self.measured.unwrap_or(ends)
     }
 
     /// Returns the proximity domain of each vCPU. Returns `None` if domains follow the pinning and some vCPU may run on
@@ -157,6 +167,10 @@ impl DraftVm {
                 ..self.host
             },
             boot,
+            stay: Stay {
+                from_ns: self.from_ns,
+                until_ns: self.until_ns,
+            },
             measured,
             bare_metal: self.bare_metal,
         }
@@ -266,9 +280,33 @@ impl Draft {
             let found = "a measured guest whose workload never ends";
             findings.add(&format!("vm.{}.measured", vm.name), found, "one whose workload ends");
         }
+        self.check_stays(findings);
         if !self.vms.iter().any(DraftVm::is_measured) {
             let expected = "at least one guest whose workload ends and is measured, such as kernbench";
             findings.add_at("vm.*.workload", "vm", "no measured guest", expected);
+        }
+    }
+
+    /// Checks that what comes or goes is a guest that the run does not wait for, on a host that stays.
+    fn check_stays(&self, findings: &mut KeyFindings<'_>) {
+        for vm in &self.vms {
+            let (from, until) = (vm.from_ns, vm.until_ns);
+            if from == 0 && until.is_none() {
+                continue;
+            }
+            let key = format!("vm.{}.{}", vm.name, if until.is_some() { "until" } else { "from" });
+            let found = Amount::from_nanos(until.unwrap_or(from)).to_string();
+            if vm.bare_metal {
+                findings.add(&key, found, "none for the bare-metal kernel");
+            } else if until.is_some() && vm.is_measured() {
+                findings.add(&key, found, "none for a measured guest");
+            } else if until.is_some() && vm.boot.workload.uses_network() {
+                findings.add(&key, found, "none for a guest with a network");
+            } else if until.is_some_and(|until| until <= from) {
+                findings.add(&key, found, "a time after that of `from`");
+            } else if self.migration.every_ns.is_some() {
+                findings.add(&key, found, "none with host.migration.every");
+            }
         }
     }
 

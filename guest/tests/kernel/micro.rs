@@ -27,6 +27,7 @@ fn bench(benchmark: Micro, costs: Costs) -> Outcome {
         boot: Boot::default(),
         measured: true,
         bare_metal: false,
+        stay: Default::default(),
     };
     let config = Config {
         machine: Profile {

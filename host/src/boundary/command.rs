@@ -237,6 +237,12 @@ pub enum Command {
         /// The pCPU for which it waits.
         pcpu: PcpuId,
     },
+    /// `vm`, which the VMM has removed, has ended: no thread executes it any more, and its memory may be freed. Its ids
+    /// may be given to another VM.
+    VmEnded {
+        /// The VM that has ended.
+        vm: VmId,
+    },
     /// Tracepoint: a directed yield from `from` to `to` was tried, by a pause exit or a kick.
     DirectedYield {
         /// The vCPU that gives up its time.

@@ -1,7 +1,7 @@
 //! The events of the host: its input.
 
 #[cfg(doc)]
-use super::Command;
+use super::{Command, VcpuState};
 use super::{Exit, GuestState, HostInterrupt, Nanos, PcpuId, TaskId, VcpuId, VmId};
 #[cfg(doc)]
 use crate::config::TaskConfig;
@@ -122,6 +122,38 @@ pub enum Event {
         /// The only pCPU where the thread may run from now on. `None`: it may run on all.
         only: Option<PcpuId>,
     },
+    /// The VMM gives `vcpu`, which is off, its thread (again). The vCPU waits for INIT and SIPI, unless it is the
+    /// bootstrap processor. Host work as for [`Event::Msi`].
+    VcpuPlugs {
+        /// The pCPU where the VMM works.
+        pcpu: PcpuId,
+        /// The vCPU concerned.
+        vcpu: VcpuId,
+    },
+    /// The VMM takes the thread from `vcpu`, which is off once it is [`VcpuState::Dead`]. Its state is lost. The guest
+    /// should have drained that CPU before. Has no effect on a vCPU that is off. Host work as for [`Event::Msi`].
+    VcpuUnplugs {
+        /// The pCPU where the VMM works.
+        pcpu: PcpuId,
+        /// The vCPU concerned.
+        vcpu: VcpuId,
+    },
+    /// The VMM starts `vm`, which was added [dormant](crate::VmConfig::dormant) or while the host ran. Host work as for
+    /// [`Event::Msi`].
+    VmStarts {
+        /// The pCPU where the VMM works.
+        pcpu: PcpuId,
+        /// The VM to start.
+        vm: VmId,
+    },
+    /// The VMM removes `vm`. The VM has ended at [`Command::VmEnded`], and its devices have no effect any more. Host
+    /// work as for [`Event::Msi`].
+    VmEnds {
+        /// The pCPU where the VMM works.
+        pcpu: PcpuId,
+        /// The VM to remove.
+        vm: VmId,
+    },
     /// Hardware has set a bit in the IRR, or in the descriptor, of the vCPU for which `pcpu` polls. The polling loop
     /// sees it. Must be reported for polling pCPUs, and is harmless for others.
     Posted {
@@ -159,6 +191,10 @@ impl Event {
             | Event::Msi { pcpu, .. }
             | Event::Inhibit { pcpu, .. }
             | Event::Affinity { pcpu, .. }
+            | Event::VcpuPlugs { pcpu, .. }
+            | Event::VcpuUnplugs { pcpu, .. }
+            | Event::VmStarts { pcpu, .. }
+            | Event::VmEnds { pcpu, .. }
             | Event::Posted { pcpu }
             | Event::Line { pcpu, .. } => pcpu,
         }

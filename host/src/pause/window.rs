@@ -37,6 +37,16 @@ impl VcpuWing {
         }
     }
 
+    /// Sets the parameters of pause detection for `vcpu`, which begins to run.
+    pub(crate) fn begin_pause_window(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        let controls = match self.guests.vm_of(vcpu).config.cpu_pm {
+            true => PauseControls::Off,
+            false => self.base_controls(),
+        };
+        self.guests.vcpus[vcpu].pause_window = window_of(self.base_controls());
+        step.out.push(Command::PauseControls { vcpu, controls });
+    }
+
     /// Grows the window of `vcpu` after a pause exit.
     pub(super) fn grow_pause_window(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let (base, max) = self.window_bounds();

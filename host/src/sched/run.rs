@@ -159,6 +159,11 @@ impl Scheduler {
         }
     }
 
+    /// Sets where `task`, which has ended, may run from its next start on.
+    pub(crate) fn set_mask(&mut self, task: TaskId, affinity: Option<Mask>) {
+        self.threads[task].affinity = affinity;
+    }
+
     /// Moves `task`, which does not run, away from a pCPU on which it may not run.
     fn leave_forbidden(&mut self, task: TaskId, step: &mut Step<'_>) {
         let thread = &self.threads[task];

@@ -23,6 +23,7 @@ impl VcpuWing {
         }
         let init = core::mem::take(&mut at.pending.init);
         if init {
+            self.guests.vcpus[vcpu].counters.init_received += 1;
             self.reset(vcpu, step);
         }
         let at = &mut self.guests.vcpus[vcpu];
@@ -37,10 +38,8 @@ impl VcpuWing {
     }
 
     /// INIT: resets `vcpu`, except the mode and address of its LAPIC.
-    fn reset(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let at = &mut self.guests.vcpus[vcpu];
-        at.counters.init_received += 1;
-        let vm = at.vm;
+    pub(super) fn reset(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+        let vm = self.guests.vcpus[vcpu].vm;
         self.guests.change_apic(vcpu, Lapic::init);
         self.interrupts.forget(vcpu);
         self.interrupts.apic_ids_changed(vm, step);

@@ -12,6 +12,7 @@ mod init;
 mod load;
 pub(crate) mod migration;
 mod msr;
+mod plug;
 mod steal_time;
 mod userspace;
 pub(crate) mod wing;
@@ -196,6 +197,8 @@ pub(crate) struct Vcpu {
     pub(crate) cr8_intercepted: bool,
     /// A kick is latched: the present or the next halt ends at once.
     pub(crate) pv_unhalted: bool,
+    /// Its thread is to leave: the VMM unplugs it.
+    pub(crate) unplugged: bool,
     /// It lost its pCPU while it could continue.
     pub(crate) preempted: bool,
     /// It would use a pCPU if it had one.
@@ -244,6 +247,7 @@ impl Vcpu {
             pending: PendingEvents::default(),
             cr8_intercepted: false,
             pv_unhalted: false,
+            unplugged: false,
             preempted: false,
             ready: true,
             preempted_in_kernel: false,
@@ -262,6 +266,13 @@ impl Vcpu {
             virtualization: VcpuApic::Emulated,
             counters: Counters::default(),
         }
+    }
+
+    /// Makes it one that has not been started, or has left.
+    pub(crate) fn switch_off(&mut self) {
+        self.state = VcpuState::Dead;
+        self.activity = Activity::Dead;
+        self.ready = false;
     }
 
     /// Changes the state to `state`, and reports the change.

@@ -65,6 +65,10 @@ pub(crate) enum Resume {
 impl VcpuWing {
     /// Resumes the thread of `vcpu`, which has the executing pCPU.
     pub(crate) fn resume(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Resume {
+        if self.guests.vcpus[vcpu].unplugged {
+            self.park(vcpu, step);
+            return Resume::Sleep;
+        }
         if self.accept_events(vcpu, step) {
             return Resume::Again;
         }

@@ -4,7 +4,7 @@
 use holdfast_abi::{lapic, msr, posted};
 use holdfast_host::{
     ApicRegisters, Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Nanos, PcpuId, Run, VcpuId,
-    VmConfig,
+    VcpuState, VmConfig,
 };
 use holdfast_machine::avic::AvicHardware;
 use holdfast_machine::iommu::{Delivery, Iommu, Notice};
@@ -50,6 +50,8 @@ pub struct Rig {
     pub latency: u64,
     /// Signals to hardware that were sent, by hardware or host.
     pub rung: u64,
+    /// The vCPUs that are off.
+    pub off: Vec<bool>,
     second_vm: bool,
 }
 
@@ -67,6 +69,7 @@ impl Rig {
         Rig {
             driver,
             hardware: AvicHardware::default(),
+            off: vec![false; cpus.len()],
             cpus,
             coming: Vec::new(),
             latency: 300,
@@ -161,6 +164,7 @@ impl Rig {
                         ..Cpu::default()
                     };
                 }
+                Command::State { vcpu, state } => self.off[vcpu.0 as usize] = state == VcpuState::Dead,
                 Command::SetCr8 { vcpu, value } => self.cpus[vcpu.0 as usize].cr8 = value,
                 Command::Reply { vcpu, value } => self.cpus[vcpu.0 as usize].reply = value,
                 _ => {}

@@ -73,6 +73,25 @@ fn every_lock_works_everywhere() {
 }
 
 #[test]
+fn a_neighbor_that_comes_and_goes_is_there_for_its_time_only() {
+    const MS: u64 = 1_000_000_000;
+    let stays = |set: &[&str]| {
+        let outcome = run_variant("ipi-bench", "unicast-preempted", "x2apic", 0.1, set);
+        let neighbor = &outcome.vms[1];
+        let off = neighbor.lost_time_ps.get("off").copied().unwrap_or(0);
+        (outcome.vms[0].operations, (neighbor.vcpu_time_ps - off) / 7 / MS)
+    };
+    let (operations, whole) = stays(&[]);
+    assert!(whole >= 50, "the neighbor is there for all the run: {whole} ms");
+    let (same, between) = stays(&["vm.neighbour.from=25 ms", "vm.neighbour.until=35 ms"]);
+    assert_eq!(same, operations, "no call is lost");
+    // A vCPU that is preempted leaves when it has a pCPU again.
+    assert!((10..20).contains(&between), "{between} ms");
+    let (_, early) = stays(&["vm.neighbour.until=20 ms"]);
+    assert!((20..30).contains(&early), "{early} ms");
+}
+
+#[test]
 fn statistics_count_from_the_moment_at_which_they_are_zeroed() {
     let build = |zero_at: Option<u64>| {
         let zero_at = zero_at.map(|ns| format!("zero_at={ns}"));

@@ -29,7 +29,7 @@ pub use guests::process::Waits;
 pub use guests::thread::SimThread;
 pub use memory::dirty::DirtyLog;
 pub use memory::word::{Shared, SimAddress, SimWord};
-pub use run::config::{Config, Group, HostTask, Vm};
+pub use run::config::{Config, Group, HostTask, Stay, Vm};
 pub use run::migrating::{Audited, run_migrating};
 pub use run::outcome::{Outcome, VmOutcome};
 pub use run::{record, record_images, run, run_images, run_threads};

@@ -70,6 +70,12 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
         if vm.bare_metal {
             refuse("bare_metal", "this host's own kernel has the machine");
         }
+        if vm.stay.from_ns > 0 {
+            refuse("from", TOGETHER);
+        }
+        if vm.stay.until_ns.is_some() {
+            refuse("until", TOGETHER);
+        }
         if vm.group.is_some() {
             refuse("parent", GROUPS);
         }
@@ -84,6 +90,7 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
             steal_time,
             preempted_flag,
             waits_for_sipi,
+            dormant: _,
             split_irqchip,
             cpu_pm,
             realtime_hint: _,
@@ -177,6 +184,8 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
     found
 }
 
+/// Why guests that come or go are refused.
+const TOGETHER: &str = "the VMM starts all guests of a run together, and ends them together";
 /// Why what needs a network is refused.
 const NETWORK: &str = "the VMM gives its guests no network device";
 

@@ -19,6 +19,8 @@ pub(crate) enum Device {
     },
     /// Wakes a thread.
     Wake(TaskId),
+    /// Was a device of a VM that has ended.
+    Gone,
 }
 
 /// Registers, log and table that the host and the IOMMU share, and the host's records of devices.

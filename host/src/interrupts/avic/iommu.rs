@@ -165,6 +165,16 @@ impl InterruptWing {
         }
     }
 
+    /// Removes the devices of `vm`: their interrupts have no effect from now on.
+    pub(crate) fn remove_devices(&mut self, vm: VmId) {
+        for device in 0..self.iommu.devices.len() {
+            if matches!(self.iommu.devices[device], Device::Guest { vm: of, .. } if of == vm) {
+                self.route_by_host(device);
+                self.iommu.devices[device] = Device::Gone;
+            }
+        }
+    }
+
     /// Handles a device's interrupt with the host's `vector` on the executing pCPU. An unassigned vector is spurious.
     pub(crate) fn device_interrupt(&mut self, vector: u8, step: &mut Step<'_>) {
         step.charge(Cost::HostInterrupt, 1);
@@ -172,7 +182,7 @@ impl InterruptWing {
         match device.and_then(|device| self.iommu.devices.get(device)) {
             Some(&Device::Guest { vm, address, data, .. }) => self.msi(vm, address, data, step),
             Some(&Device::Wake(task)) => self.threads.wake_task(task, step),
-            None => {}
+            Some(Device::Gone) | None => {}
         }
     }
 

@@ -70,11 +70,11 @@ pub(crate) struct Lapic {
 }
 
 impl Lapic {
-    /// Returns a LAPIC after reset, with ID `id`. ID 0 is the bootstrap processor.
+    /// Returns a LAPIC after reset, with ID `id`.
     pub(crate) fn new(id: u32) -> Lapic {
         let lapic = Lapic {
             page: RegisterPage::shared(),
-            base: msr::APIC_BASE_ADDRESS | msr::APIC_BASE_ENABLE | if id == 0 { msr::APIC_BASE_BSP } else { 0 },
+            base: Lapic::base_of(id),
             id,
             errors: 0,
             irr_pending: false,
@@ -151,6 +151,18 @@ impl Lapic {
         self.arbitration = 0;
         self.timer = LapicTimer::default();
         self.reset_page();
+    }
+
+    /// Resets it, in xAPIC mode and at its first address.
+    pub(crate) fn power_on(&mut self) {
+        self.base = Lapic::base_of(self.id);
+        self.arbitration = 0;
+        self.reset();
+    }
+
+    /// IA32_APIC_BASE of the LAPIC with ID `id` after reset. ID 0 is the bootstrap processor.
+    fn base_of(id: u32) -> u64 {
+        msr::APIC_BASE_ADDRESS | msr::APIC_BASE_ENABLE | if id == 0 { msr::APIC_BASE_BSP } else { 0 }
     }
 
     /// Handles INIT: as reset, but mode, address and ID stay (SDM volume 3, "Local APIC State After an INIT Reset").

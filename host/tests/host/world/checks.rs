@@ -86,6 +86,6 @@ pub(super) fn is_legal(from: VcpuState, to: VcpuState) -> bool {
         Throttled => matches!(to, HandlingExit | Preempted | Woken),
         Blocked | PauseSleep => matches!(to, Woken),
         Woken => matches!(to, HandlingExit | Woken | Throttled),
-        Dead => false,
+        Dead => matches!(to, Woken),
     }
 }

@@ -78,6 +78,8 @@ pub(super) static GUEST: &[Key] = &[
     key("vm.*.vcpus", vm!(U32, vcpus)).range(1.0, VCPUS_MAX as f64),
     key("vm.*.affinity", vm!(Affinity, affinity)),
     key("vm.*.numa", vm!(Nodes, numa)),
+    key("vm.*.from", vm!(Nanos, from_ns)),
+    key("vm.*.until", vm!(OptionalNanos, until_ns)).note("\"auto\" keeps it. Such a guest is not measured."),
     key("vm.*.measured", vm!(OptionalFlag, measured)),
     key("vm.*.bare_metal", vm!(Flag, bare_metal))
         .note("Keys of guests and vCPUs (vcpus, hz, pv_unhalt) do not apply to it."),

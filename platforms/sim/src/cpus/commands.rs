@@ -106,6 +106,8 @@ impl Engine {
             Command::SkipPause { vcpu } => self.vcpus[vcpu].spin.skip_pause = true,
             Command::DirectedYield { from, to, done } => self.emit(&Happened::DirectedYield { from, to, done }),
             Command::AcceptIrq { vcpu, vector } => self.emit(&Happened::Accepted { vcpu, vector }),
+            // The guest's memory is kept for the report.
+            Command::VmEnded { .. } => {}
             // No simulated device has resampled lines.
             Command::Resample { .. } => {}
             Command::TaskWaits { task, pcpu } => self.task_waits(task, pcpu),

@@ -136,6 +136,10 @@ impl Engine {
                 if let Some(work) = self.tasks.in_vmm.remove(&id) {
                     return self.step_host(pcpu, Event::VcpuRuns { pcpu, vcpu: work.vcpu });
                 }
+                if let Some(vmm) = self.tasks.vmms.get_mut(&id) {
+                    let event = vmm.next(pcpu, now.nanos());
+                    return self.step_host(pcpu, event);
+                }
                 let is_network_thread = self.tasks.is_network_thread(id);
                 let mut until = None;
                 if let Some(task) = self.tasks.all.get_mut(&id) {
@@ -211,7 +215,8 @@ impl Engine {
         }
         let in_vmm = self.tasks.in_vmm.get(&task).map(|work| work.remaining);
         let ordinary = self.tasks.all.get(&task).map(|task| task.remaining);
-        let span = in_vmm.or(ordinary).unwrap_or(Picos(u64::MAX));
+        let span = in_vmm.or(ordinary).or(self.tasks.vmm_time(task));
+        let span = span.unwrap_or(Picos(u64::MAX));
         self.run_task(pcpu, task, span);
     }
 

@@ -12,3 +12,4 @@ pub mod process;
 pub mod tasks;
 pub mod thread;
 pub mod vm;
+pub mod vmm;

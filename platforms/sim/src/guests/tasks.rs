@@ -7,6 +7,7 @@ use holdfast_machine::Picos;
 
 use crate::guests::native::Native;
 use crate::guests::net::Network;
+use crate::guests::vmm::Vmm;
 
 /// A host task that alternates between computing and sleeping.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ pub struct HostTasks {
     pub all: BTreeMap<TaskId, Task>,
     /// vCPU threads in the VMM's user space.
     pub in_vmm: BTreeMap<TaskId, DeviceWork>,
+    /// The main threads of VMMs whose VMs come or go.
+    pub vmms: BTreeMap<TaskId, Vmm>,
     /// The guests' network devices.
     pub networks: Vec<Network>,
     /// The bare-metal kernel, if there is one: its threads are host tasks.
@@ -54,6 +57,11 @@ impl HostTasks {
     /// The vCPU whose thread `task` is, if it is in the VMM's user space.
     pub fn vcpu_in_vmm(&self, task: TaskId) -> Option<VcpuId> {
         self.in_vmm.get(&task).map(|work| work.vcpu)
+    }
+
+    /// The time that `task` needs, which is none, if it is the main thread of a VMM.
+    pub fn vmm_time(&self, task: TaskId) -> Option<Picos> {
+        self.vmms.contains_key(&task).then_some(Picos::ZERO)
     }
 
     /// Whether `task` is a thread of a network device.

@@ -21,12 +21,13 @@ use crate::guests::native::Native;
 use crate::guests::net::Network;
 use crate::guests::tasks::{HostTasks, Task};
 use crate::guests::vm::{LockTables, Progress, Settings, Vm};
+use crate::guests::vmm::Vmm;
 use crate::memory::dirty::Pages;
 use crate::memory::lines::Memory;
 use crate::memory::nodes::delays;
 use crate::memory::records::SharedMemory;
 use crate::memory::tlb::Spaces;
-use crate::run::config::{Config, Vm as VmConfig};
+use crate::run::config::{Config, Stay, Vm as VmConfig};
 
 /// Builds the machine of `config`, with kernels made by `image`.
 ///
@@ -128,10 +129,12 @@ fn add_guests(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<T
                 Vcpu::new(id, number)
             });
         }
+        check_stay(vm, config)?;
         if vm.bare_metal {
             continue;
         }
         let wanted = holdfast_host::VmConfig {
+            dormant: vm.stay.from_ns > 0,
             parent: group_of(groups, &vm.group)?,
             ..vm.host
         };
@@ -148,6 +151,26 @@ fn add_guests(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<T
         }
     }
     Ok((vms, vcpus))
+}
+
+/// Checks that `vm` can come and go if it is to.
+fn check_stay(vm: &VmConfig, config: &Config) -> Result<(), Failure> {
+    let stay = vm.stay;
+    let goes = stay.until_ns.is_some();
+    let why = if stay == Stay::default() {
+        return Ok(());
+    } else if vm.bare_metal {
+        "is bare metal"
+    } else if vm.measured && goes {
+        "is measured"
+    } else if vm.boot.workload.uses_network() && goes {
+        "has a network"
+    } else if config.migration.is_some() {
+        "migrates"
+    } else {
+        return Ok(());
+    };
+    Err(invalid(&format!("{} {why}, and cannot come and go", vm.name)))
 }
 
 /// Adds the host tasks: the threads of network devices and the configured tasks. The bare-metal kernel's come later.
@@ -177,9 +200,14 @@ fn add_tasks(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<Ho
         let remaining = busy.unwrap_or(Picos(u64::MAX));
         all.insert(id, Task { busy, sleep, remaining });
     }
+    let mut vmms = BTreeMap::new();
+    for (vm, number) in in_order(config).zip(0..) {
+        vmms.extend(Vmm::add(host, VmId(number), vm.stay)?);
+    }
     Ok(HostTasks {
         all,
         in_vmm: BTreeMap::new(),
+        vmms,
         networks,
         native,
     })

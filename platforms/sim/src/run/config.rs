@@ -61,11 +61,24 @@ pub struct Vm {
     pub host: holdfast_host::VmConfig,
     /// Kernel parameters and workload.
     pub boot: holdfast_workloads::Boot,
+    /// When it is there.
+    pub stay: Stay,
     /// The run ends when every measured guest is done.
     pub measured: bool,
     /// With `bare_metal` there is no guest: the kernel runs on the pCPUs themselves, and its tasks are threads of the
     /// host's scheduler. There can be one such kernel. Then `vcpus` is the number of pCPUs, and `affinity` is empty.
     pub bare_metal: bool,
+}
+
+/// When a VM is on its host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stay {
+    /// Virtual time at which the VMM starts the VM; 0 for the start of the host.
+    pub from_ns: u64,
+    /// Virtual time at which the VMM removes the VM.
+    ///
+    /// `None` leaves it there.
+    pub until_ns: Option<u64>,
 }
 
 /// A host task other than a vCPU: it computes for `busy_ns` and sleeps for `sleep_ns`, again and again.

@@ -177,6 +177,7 @@ pub fn config(pcpus: u32, vcpus: u32, hogs: u32, seed: u64) -> Config {
         host: Default::default(),
         boot: Default::default(),
         bare_metal: false,
+        stay: Default::default(),
         measured: true,
     };
     let hog = |index: u32| HostTask {

@@ -22,6 +22,7 @@ const REFUSED: &[&str] = &[
     "bare_metal",
     "boot.exits",
     "cpu_pm",
+    "from",
     "netperf.transactions",
     "nic",
     "parent",
@@ -31,6 +32,7 @@ const REFUSED: &[&str] = &[
     "sev",
     "shares",
     "starts_cpus",
+    "until",
     "vcpu_quota",
 ];
 

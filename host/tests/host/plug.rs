@@ -1,0 +1,230 @@
+//! VMs and vCPUs that come and go while the host runs.
+
+use holdfast_abi::{hypercall, lapic, msr};
+use holdfast_host::{
+    Command, Event, Exit, HostConfig, MpState, Nanos, PauseHandling, PcpuId, Planted, PlugFaults, Run, VcpuId,
+    VcpuState, VmConfig, VmGroup, VmId,
+};
+
+use crate::spin::spinner;
+use crate::world::{Guest, MS, Op, World, apic, places};
+
+/// Lets time pass until a pCPU is not in guest mode, and lets the VMM work there.
+fn by_vmm(world: &mut World, event: impl Fn(PcpuId) -> Event) {
+    loop {
+        let free = |pcpu: &u32| !matches!(world.what(*pcpu), Run::Guest { .. });
+        if let Some(pcpu) = (0..world.runs.len() as u32).find(free) {
+            return world.handle(event(PcpuId(pcpu)));
+        }
+        let next = world.now + 10_000;
+        world.run_until(next);
+    }
+}
+
+/// A guest that sets its timer again and again, and halts in between.
+fn ticker() -> Guest {
+    let mut step = 0;
+    Guest::new(Box::new(move || {
+        step += 1;
+        match step {
+            1 => apic(lapic::SVR, lapic::SVR_ENABLE | 0xff),
+            2 => apic(lapic::LVT_TIMER, 0x40),
+            3 => apic(lapic::TIMER_DIVIDE, 0b1011),
+            4 => Op::Interrupts(true),
+            _ if step % 2 == 1 => apic(lapic::TIMER_INITIAL, 300_000),
+            _ => Op::Exit(Exit::Hlt),
+        }
+    }))
+}
+
+/// A guest that has not been started.
+fn off(mut guest: Guest) -> Guest {
+    guest.life = VcpuState::Dead;
+    guest
+}
+
+fn ran(world: &World, vcpus: std::ops::Range<usize>) -> u64 {
+    world.guests[vcpus].iter().map(|guest| guest.ran).sum()
+}
+
+#[test]
+fn a_vm_that_ends_leaves_the_cpus_to_the_others_and_its_ids_to_the_next() {
+    for halt_poll_ns in [0, 200_000] {
+        let config = HostConfig {
+            halt_poll_ns,
+            ..HostConfig::default()
+        };
+        let mut world = World::new(&config, &places(1, 2, 1));
+        let own = VmConfig {
+            group: VmGroup::Own { shares: 1024 },
+            ..VmConfig::default()
+        };
+        let first = world.add_vm(&own, &[], vec![ticker(), Guest::hog(), Guest::hog()]);
+        world.add_vm(&own, &[], vec![Guest::hog(), Guest::hog()]);
+        world.add_task(&Default::default(), 10_000, MS);
+        world.start();
+        world.run_until(100 * MS);
+        assert!(world.guests[0].injected.len() > 100, "its timer ticks");
+        world.trace = Some(Vec::new());
+        by_vmm(&mut world, |pcpu| Event::VmEnds { pcpu, vm: first });
+        let later = world.now + 20 * MS;
+        world.run_until(later);
+        let ended = |command: &Command| *command == Command::VmEnded { vm: first };
+        let trace = world.trace.take().expect("a trace");
+        assert_eq!(trace.iter().filter(|(_, command)| ended(command)).count(), 1);
+        assert!(world.guests[..3].iter().all(|guest| guest.life == VcpuState::Dead));
+        // The other guest has both pCPUs.
+        let (gone, other) = (ran(&world, 0..3), ran(&world, 3..5));
+        let end = world.now + 100 * MS;
+        world.run_until(end);
+        assert_eq!(ran(&world, 0..3), gone);
+        assert!(ran(&world, 3..5) - other > 190 * MS);
+        // The next VM of as many vCPUs gets the ids, and nothing of the old one.
+        world
+            .guests
+            .splice(0..3, [ticker(), Guest::hog(), Guest::hog()].map(off));
+        assert_eq!(world.host.add_vm(&own, 3, &[]), Ok(first));
+        assert_eq!(world.counter(first, "exits"), 0);
+        by_vmm(&mut world, |pcpu| Event::VmStarts { pcpu, vm: first });
+        let end = world.now + 100 * MS;
+        world.run_until(end);
+        assert!(world.guests[0].injected.len() > 100, "its timer ticks");
+        let share = ran(&world, 0..3);
+        assert!((80 * MS..120 * MS).contains(&share), "half of two pCPUs: {share}");
+    }
+}
+
+#[test]
+fn a_vm_that_is_added_while_the_host_runs_waits_until_it_is_started() {
+    let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));
+    world.add_vm(&VmConfig::default(), &[], vec![Guest::hog()]);
+    world.add_task(&Default::default(), 10_000, MS);
+    world.start();
+    world.run_until(10 * MS);
+    let next = world.host.add_vm(&VmConfig::default(), 1, &[]).expect("a valid vm");
+    assert_eq!(next, VmId(1), "the first VM is still there");
+    world.guests.push(off(Guest::hog()));
+    world.run_until(50 * MS);
+    assert_eq!(ran(&world, 1..2), 0);
+    by_vmm(&mut world, |pcpu| Event::VmStarts { pcpu, vm: next });
+    world.run_until(150 * MS);
+    assert!(ran(&world, 1..2) > 40 * MS);
+}
+
+/// Directed yields and kicks to a vCPU from the time at which it is off, and whether it ran after that.
+#[test]
+fn a_vcpu_that_is_off_is_no_target_and_kicks_leave_nothing() {
+    let config = HostConfig {
+        pause: PauseHandling::DIRECTED_YIELD_2011,
+        ..HostConfig::default()
+    };
+    let kicker = || {
+        let mut step = 0;
+        Guest::new(Box::new(move || {
+            step += 1;
+            let kick = Exit::Hypercall {
+                number: hypercall::KICK_CPU,
+                arguments: [0, 2, 0, 0],
+            };
+            if step % 2 == 0 {
+                Op::Compute(50_000)
+            } else {
+                Op::Exit(kick)
+            }
+        }))
+    };
+    let mut world = World::new(&config, &places(1, 2, 1));
+    let vm = world.add_vm(
+        &VmConfig::default(),
+        &[],
+        vec![spinner(), kicker(), Guest::hog(), Guest::hog()],
+    );
+    world.add_task(&Default::default(), 10_000, MS);
+    world.start();
+    world.run_until(50 * MS);
+    let vcpu = VcpuId(2);
+    by_vmm(&mut world, |pcpu| Event::VcpuUnplugs { pcpu, vcpu });
+    while world.guests[2].life != VcpuState::Dead {
+        let next = world.now + 100_000;
+        world.run_until(next);
+    }
+    let before = world.guests[2].ran;
+    world.trace = Some(Vec::new());
+    let end = world.now + 100 * MS;
+    world.run_until(end);
+    let trace = world.trace.take().expect("a trace");
+    let tried = |command: &Command| matches!(*command, Command::DirectedYield { to, .. } if to == vcpu);
+    let (to_it, yields) = trace.iter().fold((0, 0), |(to_it, all), (_, command)| {
+        let is_yield = matches!(command, Command::DirectedYield { done: true, .. });
+        (to_it + u32::from(tried(command)), all + u32::from(is_yield))
+    });
+    assert_eq!((to_it, world.guests[2].ran), (0, before));
+    assert!(yields > 10, "the others are yielded to");
+    // It waits for SIPI, whatever was latched.
+    by_vmm(&mut world, |pcpu| Event::VcpuPlugs { pcpu, vcpu });
+    world.run_until(end + 50 * MS);
+    assert_eq!(world.guests[2].ran, before);
+    for data in [0x500, 0x600] {
+        by_vmm(&mut world, |pcpu| Event::Msi {
+            pcpu,
+            vm,
+            address: 0xfee0_2000,
+            data,
+        });
+    }
+    let end = world.now + 100 * MS;
+    world.run_until(end);
+    assert!(world.guests[2].ran > before + 10 * MS);
+}
+
+/// Unplugs a vCPU with all kinds of state. Returns whether it is as after power-on, and whether no record of its guest
+/// was written after that.
+fn leaves_nothing(faults: PlugFaults) -> [bool; 2] {
+    let config = HostConfig {
+        planted: Planted {
+            plug: faults,
+            ..Planted::default()
+        },
+        ..HostConfig::default()
+    };
+    let write = |msr, value| Op::Exit(Exit::WriteMsr { msr, value });
+    let base = msr::APIC_BASE_ADDRESS | msr::APIC_BASE_ENABLE | msr::APIC_BASE_X2APIC;
+    let guest = Guest::script(vec![
+        write(msr::STEAL_TIME, 0x1000 | msr::STEAL_TIME_ENABLE),
+        write(msr::APIC_BASE, base),
+        write(msr::X2APIC_BASE + lapic::SVR / 16, 0x1ff),
+        write(msr::X2APIC_BASE + lapic::LVT_TIMER / 16, 0x40),
+        write(msr::X2APIC_BASE + lapic::TIMER_INITIAL / 16, 60_000_000),
+        Op::Interrupts(true),
+    ]);
+    let mut world = World::new(&config, &places(1, 2, 1));
+    world.add_vm(&VmConfig::default(), &[], vec![Guest::hog(), guest]);
+    world.add_task(&Default::default(), 10_000, MS);
+    world.start();
+    world.run_until(20 * MS);
+    let vcpu = VcpuId(1);
+    by_vmm(&mut world, |pcpu| Event::VcpuUnplugs { pcpu, vcpu });
+    while world.guests[1].life != VcpuState::Dead {
+        let next = world.now + 100_000;
+        world.run_until(next);
+    }
+    let saved = world.host.save_vcpu(vcpu, Nanos(world.now));
+    let is_reset = saved.apic_base & msr::APIC_BASE_X2APIC == 0
+        && saved.timer == Default::default()
+        && saved.steal_time_msr == 0
+        && saved.mp_state == MpState::Uninitialized;
+    // It comes back, and sleeps until a SIPI.
+    by_vmm(&mut world, |pcpu| Event::VcpuPlugs { pcpu, vcpu });
+    world.trace = Some(Vec::new());
+    world.run_until(200 * MS);
+    let touches = |command: &Command| matches!(*command, Command::StealTime { vcpu: of, .. } | Command::SetPreempted { vcpu: of, .. } if of == vcpu);
+    let trace = world.trace.take().expect("a trace");
+    [is_reset, !trace.iter().any(|(_, command)| touches(command))]
+}
+
+#[test]
+fn a_vcpu_that_left_has_the_state_of_power_on_and_one_that_keeps_its_state_is_seen() {
+    assert_eq!(leaves_nothing(PlugFaults::default()), [true; 2]);
+    let kept = PlugFaults { state_stays: true };
+    assert!(!leaves_nothing(kept)[0]);
+}

@@ -9,6 +9,13 @@
 //! The C library registers each thread's area with the kernel (glibc since 2.35). If it does not, or if the kernel
 //! refuses, unlockers use the locked instruction. Threads that use either way may share a lock.
 //!
+//! **Other users**: a thread has one area, and other libraries announce their sequences in it, too. So a sequence here
+//! begins by comparing the announcement with its own, and announces itself again if it differs. Only that field is
+//! written. What the kernel promises is the same for both kinds of registration, the one of 32 bytes and the optimized
+//! one (Linux 7.0 and later, `Documentation/userspace-api/rseq.rst`): a sequence is aborted if its thread is scheduled
+//! out or gets a signal inside it, and on all running threads by `membarrier(2)`. The optimized one leaves the
+//! announcement in place more often, which saves announcing it again.
+//!
 //! **Late refusal**: a process may give up `membarrier(2)` after its threads have begun to contend (seccomp). From then
 //! on unlockers use the locked instruction. But one that has compared just before may still store, after any time, and
 //! the waiter cannot know when. So a waiter that has announced itself then bounds its halts, and looks again after each
@@ -214,5 +221,79 @@ impl CompareStore for Word {
         }
         self.compare_exchange_low16(current, new, order, Ordering::Relaxed)
             .map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    /// Increments `count` in a restartable sequence, as another library may do it. Returns the address of its
+    /// descriptor.
+    fn increment(area: isize, count: &mut u64) -> usize {
+        let descriptor;
+        // SAFETY: the area belongs to this thread. The descriptor is static, and its abort handler has the signature
+        // before it. `count` is borrowed.
+        unsafe {
+            asm!(
+                ".pushsection .data.rel.ro.holdfast_other, \"aw\"",
+                ".balign 32",
+                "7:",
+                ".long 0, 0",
+                ".quad 3f, 4f - 3f, 6f",
+                ".popsection",
+                ".pushsection .text.unlikely.holdfast_other, \"ax\"",
+                ".byte 0x0f, 0xb9, 0x3d",
+                ".long 0x53053053",
+                "6:",
+                "jmp 2f",
+                ".popsection",
+                "2:",
+                "lea {t}, [rip + 7b]",
+                "mov qword ptr fs:[{area} + 8], {t}",
+                "3:",
+                "inc qword ptr [{count}]",
+                "4:",
+                t = out(reg) descriptor,
+                area = in(reg) area,
+                count = in(reg) count,
+                options(nostack),
+            );
+        }
+        descriptor
+    }
+
+    /// Returns the address of the sequence that this thread has announced, or 0.
+    fn announced(area: isize) -> usize {
+        let descriptor;
+        // SAFETY: the area belongs to this thread.
+        unsafe {
+            asm!("mov {t}, qword ptr fs:[{area} + 8]", t = out(reg) descriptor, area = in(reg) area, options(nostack));
+        }
+        descriptor
+    }
+
+    #[test]
+    fn a_sequence_of_another_library_is_neither_kept_nor_broken() {
+        let Some(area) = area() else {
+            println!("SKIPPED: the C library has registered no area");
+            return;
+        };
+        const ROUNDS: u64 = 20_000;
+        let work = || {
+            let (word, mut count) = (Word::new(0), 0);
+            for round in 1..=ROUNDS {
+                let other = increment(area, &mut count);
+                // The kernel restarts the other sequence before its last instruction, or not at all.
+                assert_eq!(count, round);
+                word.store(1, Relaxed);
+                assert_eq!(word.compare_store_low8(1, 0, Release), Ok(()));
+                // 0 if the kernel has interrupted the thread since.
+                assert_ne!(announced(area), other, "the store relied on another library's sequence");
+            }
+        };
+        thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(work))));
     }
 }

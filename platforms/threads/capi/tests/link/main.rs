@@ -1,18 +1,16 @@
 //! C programs link with the header and the static library and test the promises of the header.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::LazyLock;
 
 mod cpp;
+mod launch;
+
+use launch::{build, has, here, scratch, succeed};
 
 /// The libraries with which a C program must link besides this one, as the header says.
 const LIBRARIES: &[&str] = &["-lpthread", "-ldl", "-lm"];
-
-fn here() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
 
 /// Returns the path of the static library.
 fn library() -> &'static Path {
@@ -26,62 +24,13 @@ fn peers() -> &'static Path {
     &PEERS
 }
 
-/// Builds a static library, which `cargo test` does not do, and returns its path.
-///
-/// It uses a target directory of its own, because another build with other flags may run at the same time.
-fn build(what: &[&str], name: &str) -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static");
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // Offline: the test itself was compiled from the same sources.
-    cargo.args([
-        "build",
-        "--locked",
-        "--offline",
-        "--message-format=json-render-diagnostics",
-    ]);
-    cargo.args(what).arg("--manifest-path").arg(here().join("Cargo.toml"));
-    cargo.arg("--target-dir").arg(target);
-    let messages = succeed(&mut cargo);
-    let artifact = messages.split('"').find(|text| text.ends_with(name));
-    artifact
-        .unwrap_or_else(|| panic!("cargo has built no {name}:\n{messages}"))
-        .into()
-}
-
-/// Runs `command`, which must succeed, and returns its output.
-#[track_caller]
-fn succeed(command: &mut Command) -> String {
-    let ran = command
-        .output()
-        .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
-    let Output { status, stdout, stderr } = &ran;
-    assert!(
-        status.success(),
-        "{command:?}: {status}\n{}",
-        String::from_utf8_lossy(stderr)
-    );
-    String::from_utf8_lossy(stdout).into_owned()
-}
-
-/// Returns a new folder, which is removed when it is dropped. It is not in `TMPDIR`, which may name anything.
-fn scratch() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("cargo has made the folder above")
-}
-
 fn compiler() -> Command {
     Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
 }
 
-/// Returns whether there is a C compiler. Prints a message if there is none.
 fn has_compiler() -> bool {
-    let missing = compiler()
-        .arg("--version")
-        .output()
-        .is_err_and(|error| error.kind() == ErrorKind::NotFound);
-    if missing {
-        println!("SKIPPED: there is no C compiler ($CC or cc)");
-    }
-    !missing
+    let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    has(&cc)
 }
 
 /// Returns whether programs can be linked statically. Prints a message if they cannot.
@@ -359,6 +308,19 @@ fn install(prefix: &Path) {
     ));
 }
 
+/// Runs a program with the installed library that takes the place of pthread mutexes. With the argument the program
+/// checks that its mutexes are not the C library's.
+fn take_place_of_mutexes(prefix: &Path, folder: &Path) {
+    let preload = pkg_config(prefix, &["--variable=preload"]).expect("pkg-config has run before");
+    let program = folder.join("mutexes");
+    compile("../../../preload/tests/preload/types.c", &program, &["-pthread"], &[]);
+    let mut run = Command::new(program);
+    assert_eq!(
+        succeed(run.arg("replaced").env("LD_PRELOAD", preload.concat())),
+        "all kept\n"
+    );
+}
+
 /// Installs the library, and compiles the C program of the tutorial with the flags of pkg-config, in both ways.
 #[test]
 fn an_installed_library_exports_its_functions_only_and_serves_the_tutorial() {
@@ -395,6 +357,7 @@ fn an_installed_library_exports_its_functions_only_and_serves_the_tutorial() {
     succeed(cc.arg(&source).args(flags).args(["-pthread", "-o"]).arg(&program));
     let count = succeed(Command::new(&program).env("LD_LIBRARY_PATH", prefix.join("lib")));
     assert_eq!(count, "8000\n");
+    take_place_of_mutexes(&prefix, folder.path());
     // Without the shared library the same name is the static one.
     for name in ["libholdfast.so", "libholdfast.so.0"] {
         std::fs::remove_file(prefix.join("lib").join(name)).expect("it is installed");

@@ -1,69 +1,18 @@
 //! Programs run with the library in front of the C library, and without it.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-fn here() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
+#[path = "../../../capi/tests/link/launch.rs"]
+mod launch;
+
+use launch::{build, has, here, scratch, succeed};
 
 /// Returns the path of the library.
 fn library() -> &'static Path {
-    static LIBRARY: LazyLock<PathBuf> = LazyLock::new(build);
+    static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| build(&["--lib"], "libholdfast_preload.so"));
     &LIBRARY
-}
-
-/// Builds the library, which `cargo test` does not do, in a target directory of its own: another build with other flags
-/// may run at the same time.
-fn build() -> PathBuf {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args([
-        "build",
-        "--locked",
-        "--offline",
-        "--lib",
-        "--message-format=json-render-diagnostics",
-    ]);
-    cargo.arg("--manifest-path").arg(here().join("Cargo.toml"));
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static");
-    let messages = succeed(cargo.arg("--target-dir").arg(target));
-    let library = messages
-        .split('"')
-        .find(|text| text.ends_with("libholdfast_preload.so"));
-    library
-        .unwrap_or_else(|| panic!("cargo has built no library:\n{messages}"))
-        .into()
-}
-
-#[track_caller]
-fn succeed(command: &mut Command) -> String {
-    let ran = command
-        .output()
-        .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
-    assert!(
-        ran.status.success(),
-        "{command:?}: {}\n{}",
-        ran.status,
-        String::from_utf8_lossy(&ran.stderr)
-    );
-    String::from_utf8_lossy(&ran.stdout).into_owned()
-}
-
-/// Returns a new folder, which is removed when it is dropped. It is not in `TMPDIR`, which may name anything.
-fn scratch() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("cargo has made the folder above")
-}
-
-/// Returns whether there is `program`. Prints a message if there is none.
-fn has(program: &str) -> bool {
-    let there = Command::new(program).arg("--version").output();
-    let missing = there.is_err_and(|error| error.kind() == ErrorKind::NotFound);
-    if missing {
-        println!("SKIPPED: there is no {program}");
-    }
-    !missing
 }
 
 /// Compiles a C file. Returns `None`, and prints a message, if there is no compiler.

@@ -270,3 +270,6 @@ impl<W: Word<u32>, A: Word<usize>, S> Default for RequeueCondvar<W, A, S> {
         Self::new()
     }
 }
+
+#[cfg(test)]
+mod tests;

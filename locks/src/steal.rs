@@ -57,7 +57,7 @@ pub trait Stealing: sealed::Sealed {
     fn refused(word: u32) -> bool {
         word != 0
     }
-    /// Returns whether a lock with this word may be taken past the queue.
+    /// Returns whether a lock with this word may be taken past the queue, for the default of [`steal`](Self::steal).
     fn may_steal(word: u32) -> bool {
         word & (LOCKED_MASK | PENDING) == 0
     }
@@ -109,10 +109,6 @@ impl Stealing for Early {
     const WATCHES_PREDECESSOR: bool = false;
     const KICKED_AS_HEAD: bool = true;
 
-    fn may_steal(word: u32) -> bool {
-        word == 0
-    }
-
     fn steal<P: Paravirt>(cpu: &P, word: &P::Word) -> bool {
         qspin::try_lock(cpu, word)
     }
@@ -133,10 +129,6 @@ impl Stealing for Ahead {
     const OUTSIDE: Budget = Budget(1 << 10);
     const WATCHES_PREDECESSOR: bool = false;
     const AHEAD_MAX: usize = 4;
-
-    fn may_steal(word: u32) -> bool {
-        word == 0
-    }
 
     fn steal<P: Paravirt>(cpu: &P, word: &P::Word) -> bool {
         qspin::try_lock(cpu, word)

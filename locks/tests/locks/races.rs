@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use holdfast_locks::{
-    AllSteps, CpuId, Event, Platform, PreemptableTicket, PvTicket, RawLock, Steps, TailPvTicket, Ticket,
+    AllSteps, Budget, CpuId, Event, Platform, PreemptableTicket, PvTicket, RawLock, Steps, TailPvTicket, Ticket, Word,
 };
 
 use crate::explore::{Random, RandomWalk, every_schedule, random_schedules};
 use crate::scenes::{Checked, contention, equal_tickets, interrupted_waiter, job, run_in_turn};
-use crate::steps::{InTurn, Machine, Setup, StepCpu};
+use crate::steps::{InTurn, Machine, Setup, StepCpu, StepWord};
 
 /// Defines a set of steps with one left out.
 macro_rules! without {
@@ -231,5 +231,36 @@ fn statistics_add_up() {
             count(Event::TakenSlow),
             "seed {seed}"
         );
+    }
+}
+
+/// A ticket lock's queue has room for 2^15 waiters. A CPU that finds no room gives its ticket back, and draws no other
+/// until there is room.
+#[test]
+fn a_ticket_that_was_given_back_is_drawn_again_only_when_there_is_room() {
+    const FULL: u32 = (1 << 15) + 1;
+    let state = |tail: u32, head: u32| tail << 16 | head;
+    for seed in 0..20 {
+        let word = Arc::new(StepWord::new(state(FULL, 0)));
+        let [waits, watches] = [(); 2].map(|()| Arc::clone(&word));
+        let waiter = job(move |cpu| Ticket::lock(cpu, &waits));
+        let watcher = job(move |cpu| {
+            let until = |seen: u32| _ = cpu.wait_until(&watches, Budget::UNBOUNDED, Relaxed, |now| now == seen);
+            let looks: Vec<u32> = (0..200).map(|_| cpu.load(&watches, Relaxed)).collect();
+            let draws = looks.windows(2).filter(|pair| pair[1] > pair[0]).count();
+            assert!(draws <= 1, "{draws} tickets without room");
+            until(state(FULL, 0));
+            // Two others leave.
+            cpu.store(&watches, state(FULL, 2), Relaxed);
+            until(state(FULL + 1, 2));
+            cpu.store(&watches, state(FULL + 1, FULL), Relaxed);
+        });
+        let chooser = RandomWalk {
+            random: Random(seed),
+            stride: 3,
+        };
+        Machine::new(Setup::new(2), Box::new(chooser))
+            .run(vec![(CpuId(0), waiter), (CpuId(1), watcher)])
+            .unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
     }
 }

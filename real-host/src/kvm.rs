@@ -160,6 +160,9 @@ fn describe(linux: Option<&Linux>, config: &Config, vm: &holdfast_sim::Vm) -> Re
     if vm.host.split_irqchip {
         here = here.split_irqchip();
     }
+    if vm.host.cpu_pm {
+        here = here.cpu_pm();
+    }
     here = here.nice(vm.host.nice).proximity_domains(vm.domains.clone());
     if let Some(ns) = vm.host.halt_poll_cap_ns {
         here = here.halt_poll_ns(u32::try_from(ns).unwrap_or(u32::MAX));

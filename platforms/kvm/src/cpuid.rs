@@ -11,6 +11,8 @@ use crate::vm::{Feature, Payload, Vm};
 /// Extended topology: EDX is the x2APIC ID (SDM volume 2, CPUID leaves 0BH and 1FH).
 const TOPOLOGY: u32 = 0xb;
 const TOPOLOGY_V2: u32 = 0x1f;
+/// Sizes of the line that MONITOR watches, and idle states of MWAIT (SDM volume 2, CPUID leaf 05H).
+const MONITOR_SIZES: u32 = 5;
 /// AMD: EAX is the extended APIC ID (APM volume 3, CPUID leaf 8000_001E).
 const AMD_EXTENDED_APIC_ID: u32 = 0x8000_001e;
 
@@ -51,6 +53,9 @@ pub(crate) fn of_vcpu(host: &Host, vm: &Vm, number: u32) -> CpuId {
         if entry.function == FEATURES && deadline {
             entry.ecx |= TSC_DEADLINE;
         }
+        if vm.cpu_pm {
+            pass_through(entry, host.passes_mwait());
+        }
     }
     cpuid
 }
@@ -70,6 +75,21 @@ fn adapt(entry: &mut kvm_cpuid_entry2, vm: &Vm, number: u32) {
             let withheld = vm.withheld.iter().filter_map(|feature| feature.bit());
             entry.eax &= !withheld.fold(0, |bits, bit| bits | bit);
             entry.edx = if vm.realtime { KVM_HINTS_REALTIME } else { 0 };
+        }
+        _ => {}
+    }
+}
+
+/// Adapts `entry` to a guest whose HLT does not exit. A kick would find no vCPU that waits for it. With `mwait`, the
+/// guest has MONITOR and MWAIT, as the host has them.
+fn pass_through(entry: &mut kvm_cpuid_entry2, mwait: bool) {
+    match entry.function {
+        KVM_FEATURES => entry.eax &= !cpuid::KVM_FEATURE_PV_UNHALT,
+        FEATURES if mwait => entry.ecx |= cpuid::MONITOR,
+        MONITOR_SIZES if mwait => {
+            let of_host = core::arch::x86_64::__cpuid(MONITOR_SIZES);
+            (entry.eax, entry.ebx) = (of_host.eax, of_host.ebx);
+            (entry.ecx, entry.edx) = (of_host.ecx, of_host.edx);
         }
         _ => {}
     }
@@ -103,6 +123,21 @@ mod tests {
         assert_eq!(features.edx, 0);
         adapt(&mut features, &vm.realtime(), 0);
         assert_eq!(features.edx, 1);
+    }
+
+    #[test]
+    fn a_guest_whose_halts_do_not_exit_is_offered_no_kicks() {
+        let mut features = entry(KVM_FEATURES);
+        pass_through(&mut features, false);
+        assert_eq!(features.eax, !(1 << 7));
+        let mut features = kvm_cpuid_entry2 {
+            ecx: 0,
+            ..entry(FEATURES)
+        };
+        pass_through(&mut features, false);
+        assert_eq!(features.ecx, 0);
+        pass_through(&mut features, true);
+        assert_eq!(features.ecx, cpuid::MONITOR);
     }
 
     #[test]

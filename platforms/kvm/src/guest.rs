@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use holdfast_protocol::{Clock, Heap, Orders, Task};
 use kvm_bindings::{
-    KVM_CAP_ENFORCE_PV_FEATURE_CPUID, KVM_CAP_HALT_POLL, KVM_CAP_SPLIT_IRQCHIP, kvm_enable_cap,
-    kvm_userspace_memory_region,
+    KVM_CAP_ENFORCE_PV_FEATURE_CPUID, KVM_CAP_HALT_POLL, KVM_CAP_SPLIT_IRQCHIP, KVM_CAP_X86_DISABLE_EXITS,
+    kvm_enable_cap, kvm_userspace_memory_region,
 };
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::{GuestAddress, GuestMemoryBackend};
@@ -65,6 +65,12 @@ impl Guest {
         } else {
             fd.create_irq_chip()
                 .map_err(refused("create the interrupt controller"))?;
+        }
+        if vm.cpu_pm {
+            // Before the first vCPU, as KVM demands.
+            let exits = host.passed_through()?;
+            enable(&fd, KVM_CAP_X86_DISABLE_EXITS, exits.into())
+                .map_err(refused("pass hlt and pause through to it"))?;
         }
         let memory = Memory::map(&vm.name, vm.memory_bytes)?;
         register_memory(&fd, &memory).map_err(refused("register its memory"))?;

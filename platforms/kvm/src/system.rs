@@ -4,7 +4,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use kvm_bindings::{CpuId, KVM_MAX_CPUID_ENTRIES};
+use kvm_bindings::{
+    CpuId, KVM_CAP_X86_DISABLE_EXITS, KVM_MAX_CPUID_ENTRIES, KVM_X86_DISABLE_EXITS_HLT, KVM_X86_DISABLE_EXITS_MWAIT,
+    KVM_X86_DISABLE_EXITS_PAUSE,
+};
 use kvm_ioctls::{Cap, Kvm};
 
 use crate::cpuid;
@@ -57,6 +60,29 @@ impl Host {
     pub fn vcpus_max(&self) -> u32 {
         let most = u32::try_from(self.kvm.get_max_vcpus()).unwrap_or(u32::MAX);
         most.min(holdfast_protocol::layout::VCPUS_MAX)
+    }
+
+    /// Returns which exits this host can leave out for a guest: of HLT and PAUSE, and of MWAIT if it can
+    /// (`KVM_X86_DISABLE_EXITS_*`).
+    ///
+    /// # Errors
+    /// Returns [`Error::Unsupported`] if HLT or PAUSE always exits.
+    pub fn passed_through(&self) -> Result<u32, Error> {
+        let needed = KVM_X86_DISABLE_EXITS_HLT | KVM_X86_DISABLE_EXITS_PAUSE;
+        let able = self.kvm.check_extension_raw(KVM_CAP_X86_DISABLE_EXITS.into());
+        let able = u32::try_from(able).unwrap_or(0);
+        if able & needed != needed {
+            return Err(Error::Unsupported(
+                "guests whose hlt and pause do not exit (KVM_CAP_X86_DISABLE_EXITS)",
+            ));
+        }
+        Ok(able & (needed | KVM_X86_DISABLE_EXITS_MWAIT))
+    }
+
+    /// Returns whether guests can have MONITOR and MWAIT.
+    pub(crate) fn passes_mwait(&self) -> bool {
+        self.passed_through()
+            .is_ok_and(|exits| exits & KVM_X86_DISABLE_EXITS_MWAIT != 0)
     }
 
     /// Returns EAX, EBX, ECX and EDX of CPUID leaf `leaf` as KVM can offer it, or zeros if KVM has no such leaf.

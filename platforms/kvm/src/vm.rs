@@ -53,6 +53,7 @@ pub struct Vm {
     pub(crate) halt_poll_ns: Option<u32>,
     pub(crate) nice: i8,
     pub(crate) split_irqchip: bool,
+    pub(crate) cpu_pm: bool,
     pub(crate) domains: Vec<u32>,
     pub(crate) payload: Payload,
 }
@@ -91,6 +92,7 @@ impl Vm {
             halt_poll_ns: None,
             nice: 0,
             split_irqchip: false,
+            cpu_pm: false,
             domains: Vec::new(),
             payload,
         }
@@ -160,6 +162,15 @@ impl Vm {
     #[must_use]
     pub fn split_irqchip(mut self) -> Vm {
         self.split_irqchip = true;
+        self
+    }
+
+    /// Passes HLT and PAUSE through to the CPU, and MWAIT where the host can (QEMU's `cpu-pm=on`,
+    /// `KVM_CAP_X86_DISABLE_EXITS`). A guest that halts then keeps its CPU, so it is not offered
+    /// [`Feature::PvUnhalt`].
+    #[must_use]
+    pub fn cpu_pm(mut self) -> Vm {
+        self.cpu_pm = true;
         self
     }
 

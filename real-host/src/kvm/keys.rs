@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use holdfast_host::{Nic, VmConfig, VmGroup};
+use holdfast_kvm::Host;
 use holdfast_lab::plan::{Cell, Plan};
 use holdfast_sim::Config;
 use holdfast_workloads::{Reach, Workload};
@@ -122,8 +123,8 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
         if pit_reinject {
             refuse("pit_reinject", "the VMM gives its guests no PIT");
         }
-        if cpu_pm {
-            refuse("cpu_pm", "the VMM leaves HLT, MWAIT and PAUSE to KVM");
+        if cpu_pm && !passes_halts() {
+            refuse("cpu_pm", "this host's KVM cannot pass HLT and PAUSE through to a guest");
         }
         if nic != Nic::Vhost {
             refuse("nic", NETWORK);
@@ -186,6 +187,12 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
 
 /// Why guests that come or go are refused.
 const TOGETHER: &str = "the VMM starts all guests of a run together, and ends them together";
+
+/// Returns whether this host can pass HLT and PAUSE through. A host without a KVM refuses the whole run.
+pub(super) fn passes_halts() -> bool {
+    Host::open().map_or(true, |host| host.passed_through().is_ok())
+}
+
 /// Why what needs a network is refused.
 const NETWORK: &str = "the VMM gives its guests no network device";
 

@@ -230,6 +230,17 @@ unsafe impl Cpu for KvmCpu {
         instructions::test_and_clear_bit0(&self.block.pv_eoi)
     }
 
+    fn monitor_wait(&self, word: &KvmWord, value: u32) {
+        self.block.halts.fetch_add(1, Relaxed);
+        while self.load(word, Ordering::Acquire) == value {
+            instructions::monitor(word);
+            // A write after MONITOR ends the wait at once. One before it is found here.
+            if self.load(word, Ordering::Acquire) == value {
+                instructions::mwait();
+            }
+        }
+    }
+
     fn join_node(&self, node: u32) {
         self.block.node.store(node, Relaxed);
     }

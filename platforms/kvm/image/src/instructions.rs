@@ -93,6 +93,21 @@ pub(crate) fn sti_hlt_cli() {
     unsafe { asm!("sti", "hlt", "cli", options(nostack, preserves_flags)) };
 }
 
+/// Watches the line of `word` for writes of other CPUs. The CPU must have MONITOR.
+#[inline(always)]
+pub(crate) fn monitor<T>(word: &T) {
+    let address = core::ptr::from_ref(word);
+    // SAFETY: the instruction only reads the line that `word` borrows.
+    unsafe { asm!("monitor", in("rax") address, in("ecx") 0, in("edx") 0, options(nostack, preserves_flags)) };
+}
+
+/// Waits until the watched line has been written to, or for an interrupt. The CPU must have MWAIT.
+#[inline(always)]
+pub(crate) fn mwait() {
+    // SAFETY: the instruction only waits.
+    unsafe { asm!("mwait", in("eax") 0, in("ecx") 0, options(nostack, preserves_flags)) };
+}
+
 /// Clears bit 0 of `word` in one instruction, without LOCK. Returns the bit's previous value. Only this CPU and the
 /// host may access the word, and the host only while this CPU does not execute the guest.
 pub(crate) fn test_and_clear_bit0(word: &AtomicU32) -> bool {

@@ -30,6 +30,31 @@ fn calls(calls: u64) -> Workload {
 
 #[test]
 #[ignore = "needs a real KVM"]
+fn halts_that_are_passed_through_do_not_exit_and_withdraw_kicks() {
+    let amqp = || {
+        Workload::Amqp(Amqp {
+            messages: 400,
+            ..Amqp::default()
+        })
+    };
+    let halts = |vm: &holdfast_kvm::VmReport| {
+        println!("{:?} halt exits, {:?}", vm.stat("halt_exits"), vm.counters);
+        vm.stat("halt_exits")
+    };
+    let report = boot(2, LockKind::PvQspin, amqp(), |vm| vm);
+    assert!(halts(&report.vms[0]) > 0);
+    match holdfast_kvm::Host::open().and_then(|host| host.passed_through()) {
+        Ok(_) => {
+            let report = boot(2, LockKind::PvQspin, amqp(), Vm::cpu_pm);
+            assert_eq!(halts(&report.vms[0]), 0);
+            assert!(report.vms[0].counters.contains_key("guest.lock.ttas"));
+        }
+        Err(error) => println!("SKIPPED: {error}"),
+    }
+}
+
+#[test]
+#[ignore = "needs a real KVM"]
 fn the_kernel_runs_on_every_lock_and_its_kicks_are_hypercalls() {
     for &lock in LockKind::ALL {
         let report = boot(4, lock, calls(1_500), |vm| {

@@ -188,3 +188,31 @@ fn a_lost_flush_bit_and_an_exchange_in_two_steps_are_seen() {
         );
     }
 }
+
+#[test]
+fn a_backtrace_reaches_each_other_cpu_once_and_accesses_to_a_driver_count() {
+    for vcpus in [2, 5] {
+        let setup = Setup {
+            vcpus,
+            limits: Limits {
+                drivers: 1,
+                ..Setup::default().limits
+            },
+            ..Setup::default()
+        };
+        let outcome = run(&setup, move |os, _| {
+            os.wait_for_cpus();
+            os.begin();
+            let mut after = Vec::new();
+            for round in 1..4 {
+                os.backtrace(&mut after);
+                assert_eq!(after.len() as u32, round * (vcpus - 1));
+                os.access_configuration(0, 4);
+            }
+            assert!(after.iter().all(|&ns| ns > 0), "{after:?}");
+            assert_eq!(os.call_driver(0, 0), 3);
+            os.done(None);
+        });
+        assert_eq!(counter(&outcome, "nmi_injections"), u64::from(3 * (vcpus - 1)));
+    }
+}

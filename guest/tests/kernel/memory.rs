@@ -198,3 +198,39 @@ fn pages_that_were_freed_are_used_again() {
         "{many} faults of the host, {few} in a tenth of the time"
     );
 }
+
+#[test]
+fn a_thread_alone_never_looks_at_the_queue() {
+    for mmap_lock in ALL {
+        let outcome = run(&with(mmap_lock), |os, _| {
+            os.wait_for_cpus();
+            os.begin();
+            for _ in 0..ROUNDS {
+                os.map(PAGES);
+                os.user_touching(20_000, Touch::anonymous(PAGES));
+                os.unmap(PAGES);
+            }
+            os.done(None);
+        });
+        assert_eq!(counter(&outcome, "lock.rwsem_wait.acquired"), 0, "{mmap_lock:?}");
+    }
+}
+
+#[test]
+fn writers_that_spin_seldom_sleep() {
+    let looks = |mmap_lock| {
+        let outcome = run(&with(mmap_lock), |os, start| {
+            if start.role == 0 {
+                return lead_forked(os, 3, Fork::Share);
+            }
+            (0..200).for_each(|_| os.map(1));
+        });
+        counter(&outcome, "lock.rwsem_wait.acquired")
+    };
+    let (sleeping, spinning) = (looks(MmapLock::Sleeping), looks(MmapLock::Spinning));
+    assert!(sleeping > 100, "{sleeping} looks: too little contention");
+    assert!(
+        spinning * 4 < sleeping,
+        "{spinning} looks of writers that spin, {sleeping} of others"
+    );
+}

@@ -4,11 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use holdfast_guest::{Events, UserCondition, UserMutex};
+use holdfast_guest::{Events, Fork, UserCondition, UserMutex};
 use holdfast_sim::SimMachine;
 
 use crate::ipc::setups;
-use crate::machine::{Setup, counter, lead, run};
+use crate::machine::{Setup, counter, lead, lead_forked, run};
 
 type Mutex<T> = Rc<UserMutex<T, SimMachine>>;
 
@@ -181,4 +181,78 @@ fn streams_conserve_what_they_carry_and_epoll_reports_every_arrival() {
             assert!(arrived.iter().copied().eq((0..ITEMS).chain([STOP])));
         }
     }
+}
+
+#[test]
+fn each_event_wakes_one_waiter() {
+    // Four threads wait for one stream, which is watched again after each event.
+    const READERS: u32 = 4;
+    const EVENTS: u32 = 200;
+    let read = Rc::new(Cell::new(0));
+    let counted = read.clone();
+    let setup = Setup {
+        pcpus: 5,
+        vcpus: 5,
+        ..Setup::default()
+    };
+    let outcome = run(&setup, move |os, start| {
+        if start.role == 0 {
+            return lead_forked(os, READERS + 1, Fork::Share);
+        }
+        if start.argument == 0 {
+            os.watch(0, 1, Events::READ);
+            // As many items as events, and one for each reader to end it.
+            for item in 0..EVENTS + READERS {
+                os.user(100_000);
+                assert_eq!(os.write_stream(0, &[item], 8), 1);
+            }
+            return;
+        }
+        let mut items = Vec::new();
+        while items.last().is_none_or(|&item| item < EVENTS) {
+            assert_eq!(os.wait_ready(0), (1, Events::READ));
+            let before = items.len();
+            // Another event is not reported before the stream is watched again.
+            assert_eq!(os.read_stream(1, 8, &mut items), 1);
+            counted.set(counted.get() + items.len() - before);
+            os.watch(0, 1, Events::READ);
+        }
+    });
+    assert_eq!(read.get(), (EVENTS + READERS) as usize);
+    let wakeups = counter(&outcome, "guest.wakeups");
+    let events = u64::from(EVENTS + READERS);
+    assert!(
+        (events - 20..events + 20).contains(&wakeups),
+        "{wakeups} wakeups, {events} events"
+    );
+}
+
+#[test]
+fn copying_costs_as_much_at_either_end_of_a_stream() {
+    let elapsed = |bytes, reads: bool| {
+        let setup = Setup {
+            is_free: true,
+            ..Setup::default()
+        };
+        let outcome = run(&setup, move |os, _| {
+            os.wait_for_cpus();
+            os.begin();
+            let mut items = Vec::new();
+            for _ in 0..20 {
+                os.write_stream(0, &[1], bytes);
+                if reads {
+                    os.read_stream(1, 1 << 20, &mut items);
+                }
+            }
+            os.done(None);
+        });
+        outcome.vms[0].elapsed_ns.expect("measured")
+    };
+    let copies = |reads| elapsed(4_000, reads) - elapsed(8, reads);
+    let (written, both) = (copies(false), copies(true));
+    assert!(written > 20 * 100, "{written} ns for 80 kB");
+    assert!(
+        both.abs_diff(2 * written) <= 40,
+        "{both} ns at both ends, {written} at one"
+    );
 }

@@ -5,6 +5,7 @@
 //! - **A hint**: a wrong choice costs time, never correctness.
 
 pub(crate) mod config;
+mod hint;
 mod ipi;
 mod window;
 
@@ -83,6 +84,9 @@ impl VcpuWing {
             && let Some(receiver) = self.guests.confirmed_receiver(vcpu, step.now)
             && self.look(&search, receiver, step) == Attempt::Boosted
         {
+            return After::Reschedule;
+        }
+        if self.yield_as_hinted(&search, step) {
             return After::Reschedule;
         }
         let mut end = self.round(&mut search, step);

@@ -77,6 +77,7 @@ impl VcpuWing {
         at.halt.blocked_at.get_or_insert(step.now);
         at.set_state(VcpuState::Blocked, step);
         self.interrupts.block(vcpu, step.pcpu);
+        self.yield_before_sleep(vcpu, step);
         self.threads.sched.sleep(step.pcpu);
     }
 

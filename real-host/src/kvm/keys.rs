@@ -89,6 +89,7 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
             pv_tlb_flush: _,
             poll_control: _,
             steal_time,
+            lock_hints,
             preempted_flag,
             waits_for_sipi,
             dormant: _,
@@ -113,6 +114,9 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
         } = vm.host;
         if steal_time && !preempted_flag {
             refuse("preempted_flag", "KVM keeps the flag wherever it offers steal_time");
+        }
+        if lock_hints {
+            refuse("lock_hints", "no KVM uses hints on locks");
         }
         if waits_for_sipi {
             refuse("starts_cpus", "the VMM starts all CPUs of a guest at once");

@@ -23,6 +23,7 @@ const REFUSED: &[&str] = &[
     "boot.exits",
     "cpu_pm",
     "from",
+    "lock_hints",
     "netperf.transactions",
     "nic",
     "parent",

@@ -59,7 +59,8 @@ impl LocalApic {
 
     /// Switches the APIC of CPU `id` on. The machine has `cpus` CPUs.
     pub(crate) fn enable(&self, cpu: &impl Cpu, id: CpuId, cpus: u32, nox2apic: bool) {
-        if !nox2apic && has_x2apic(cpu.cpuid(cpuid::FEATURES)) {
+        // CPUID exits, also in a guest that does not use the mode.
+        if has_x2apic(cpu.cpuid(cpuid::FEATURES)) && !nox2apic {
             let base = cpu.rdmsr(msr::APIC_BASE);
             cpu.wrmsr(msr::APIC_BASE, base | msr::APIC_BASE_ENABLE | msr::APIC_BASE_X2APIC);
             self.x2apic.set(1);

@@ -226,7 +226,7 @@ pub(crate) const SLEEPING_LOCK_SLOW: u64 = 100;
 /// Costs of ext4 and jbd2.
 pub(crate) mod ext4 {
     /// Starting and ending a handle, with copying the inode to its buffer, outside locks. [C]
-    pub(crate) const HANDLE: u64 = 10_450;
+    pub(crate) const HANDLE: u64 = 11_400;
     /// Getting write access to a buffer and marking it dirty, outside the list's lock. [E]
     pub(crate) const BUFFER: u64 = 350;
     /// Filing a block in a transaction: access for writing, and marking it dirty, each under `j_list_lock`. [M]

@@ -8,7 +8,7 @@ use crate::stream::Stream;
 
 /// Mean user time of a job. Calibrated: with 2 disks and PV ticket locks, XFS on the westmere-ex-8 profile completes
 /// the published number of jobs.
-const USER_NS: u64 = 188_000;
+const USER_NS: u64 = 160_000;
 
 impl Disk {
     /// Does job `number` of `user`'s list.

@@ -119,6 +119,14 @@ proptest! {
                 prop_assert_eq!((of_group.load, of_group.runnable), (share.contribution, share.runnable_contribution));
                 prop_assert!(concurrent || share.runnable_contribution == 0);
             }
+            // In the end it is the number of threads that have been runnable for long.
+            bench.now += 20_000 * MS;
+            bench.sched.begin(bench.now);
+            let hierarchy = &mut bench.sched.hierarchy;
+            hierarchy.queues[queue].runnable = 3;
+            hierarchy.update_share_history(queue, true);
+            let due = if concurrent { 3 * weight::NICE_0 } else { 0 };
+            prop_assert_eq!(hierarchy.queues[queue].share.runnable_contribution, due);
         }
     }
 

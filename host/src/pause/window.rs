@@ -145,6 +145,11 @@ mod tests {
         assert_eq!(shrunk(65536, 2, 4096), 32768);
         assert_eq!(shrunk(5000, 2, 4096), 4096);
         assert_eq!(shrunk(65536, 10_000, 4096), 55_536);
+        // A parameter is a factor up to the base, which is a step already.
+        assert_eq!(grown(8192, 4095, 4096, u32::MAX), 8192 * 4095);
+        assert_eq!(grown(8192, 4096, 4096, u32::MAX), 8192 + 4096);
+        assert_eq!(shrunk(1 << 30, 4095, 4096), (1 << 30) / 4095);
+        assert_eq!(shrunk(1 << 30, 4096, 4096), (1 << 30) - 4096);
     }
 
     proptest! {

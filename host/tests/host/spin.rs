@@ -272,3 +272,21 @@ fn three_lonely_candidates_are_enough() {
     };
     assert_eq!((looks(0), looks(3)), (7, 3));
 }
+
+#[test]
+fn every_preemption_of_a_vcpu_is_counted_once() {
+    let mut world = World::new(&HostConfig::default(), &places(1, 2, 1));
+    world.add_vm(&VmConfig::default(), &[], (0..5).map(|_| Guest::hog()).collect());
+    world.trace = Some(Vec::new());
+    world.start();
+    world.run_until(500 * MS);
+    let trace = world.trace.take().expect("a trace");
+    let preempted = |(_, command): &&(u64, Command)| {
+        let state = VcpuState::Preempted;
+        matches!(command, Command::State { state: found, .. } if *found == state)
+    };
+    let seen = trace.iter().filter(preempted).count() as u64;
+    let counted = ["preemption_reported", "preemption_other"].map(|name| world.counter(VmId(0), name));
+    assert!(seen > 50, "{seen} preemptions");
+    assert_eq!(counted.iter().sum::<u64>(), seen, "{counted:?}");
+}

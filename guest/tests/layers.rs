@@ -38,6 +38,7 @@ const LAYERS: &[&str] = &[
     "sched",
     "wait",
     "time",
+    "hotplug",
     // Sleeping locks.
     "spin",
     "mutex",

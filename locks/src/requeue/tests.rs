@@ -3,6 +3,7 @@
 extern crate std;
 
 use core::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::vec::Vec;
 
 use super::*;
@@ -205,18 +206,19 @@ fn a_waiter_sleeps_on_what_it_read_before_it_unlocked_and_passes_on_with_the_mut
 #[test]
 fn it_is_destroyed_when_the_last_waiter_has_left() {
     for several in [false, true] {
-        let variable: &'static Variable = std::boxed::Box::leak(std::boxed::Box::new(Variable::new()));
+        let variable = &Rc::new(Variable::new());
         (0..2).for_each(|_| _ = variable.enter(&Solo, MUTEX));
         if several {
             Solo.store_address(variable.words().2, MIXED, Relaxed);
         }
         let (on_sequence, on_waiters) = keys(variable);
+        let left = Rc::clone(variable);
         let last = move || {
             // Of those that leave only the last one wakes the destroyer.
             let before = asked();
-            assert!(!variable.leave(&Solo));
+            assert!(!left.leave(&Solo));
             assert_eq!(asked(), []);
-            assert!(!variable.leave(&Solo));
+            assert!(!left.leave(&Solo));
             assert_eq!(asked(), [Asked::Wake(on_waiters, u32::MAX)]);
             before.into_iter().for_each(ask);
         };

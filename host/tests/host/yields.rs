@@ -96,6 +96,18 @@ fn spinners_yield_to_spinners_and_an_eligibility_that_never_turns_is_seen() {
     assert_eq!(stuck, 0);
 }
 
+/// Runs `world` for 60 ms. Returns the vCPU that gets the first directed yield.
+fn first_target(mut world: World) -> Option<u32> {
+    world.trace = Some(Vec::new());
+    world.start();
+    world.run_until(60 * MS);
+    let trace = world.trace.take().expect("a trace");
+    trace.into_iter().find_map(|(_, command)| match command {
+        Command::DirectedYield { to, .. } => Some(to.0),
+        _ => None,
+    })
+}
+
 /// Returns the first target of vCPU 0, which has sent `receiver` an IPI and spins. All others share pCPU 1.
 fn first_candidate(receiver: u32, ipi_aware: bool) -> Option<u32> {
     let mut pause = PauseHandling::DIRECTED_YIELD_2011;
@@ -114,14 +126,7 @@ fn first_candidate(receiver: u32, ipi_aware: bool) -> Option<u32> {
     guests.extend((0..4).map(|_| Guest::script(vec![enable])));
     let affinity = vec![vec![0], vec![1], vec![1], vec![1], vec![1]];
     world.add_vm(&VmConfig::default(), &affinity, guests);
-    world.trace = Some(Vec::new());
-    world.start();
-    world.run_until(60 * MS);
-    let trace = world.trace.take().expect("a trace");
-    trace.into_iter().find_map(|(_, command)| match command {
-        Command::DirectedYield { to, .. } => Some(to.0),
-        _ => None,
-    })
+    first_target(world)
 }
 
 #[test]
@@ -251,14 +256,7 @@ fn hinted_target(exit: Exit, hint: LockHint, offered: bool, faults: SpinFaults) 
         &[vec![1], vec![1]],
         vec![Guest::hog(), Guest::hog()],
     );
-    world.trace = Some(Vec::new());
-    world.start();
-    world.run_until(60 * MS);
-    let trace = world.trace.take().expect("a trace");
-    trace.into_iter().find_map(|(_, command)| match command {
-        Command::DirectedYield { to, .. } => Some(to.0),
-        _ => None,
-    })
+    first_target(world)
 }
 
 #[test]

@@ -225,6 +225,7 @@ impl Engine {
         migrations.copying = Some(copying);
         migrations.copied.begin_round(pages);
         self.memory.dirty_log = Some(how.log);
+        self.vms.iter_mut().for_each(|vm| _ = vm.pages.begin_round());
         self.watch_writes(time);
     }
 
@@ -249,9 +250,6 @@ impl Engine {
 
     /// Watches the guests' writes for `time`, in which a round of copying sends what they have written.
     fn watch_writes(&mut self, time: Picos) {
-        for vm in self.vms.ids() {
-            self.vms[vm].pages.begin_round();
-        }
         // Entries of TLBs could still allow writes that no page table records.
         for vcpu in self.vcpus.ids() {
             self.empty_tlb(vcpu);

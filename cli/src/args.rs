@@ -155,7 +155,7 @@ pub struct SelectionArgs {
     /// Run only this variant; can be given several times
     #[arg(long, value_name = "NAME")]
     pub variant: Vec<String>,
-    /// Count from this moment of virtual time on, as --set zero_at=TIME does; KVM guests count from their boot
+    /// Count from this moment on, as --set zero_at=TIME does: virtual time, or on a real KVM time since the run's start
     #[arg(long, value_name = "TIME")]
     pub zero_at: Option<String>,
 }

@@ -1,6 +1,7 @@
 //! Booting: the host's features, the choice of the lock, each CPU's start, and the idle loop.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use core::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 
 use holdfast_abi::{cpuid, msr};
@@ -16,7 +17,7 @@ use crate::machine::{Cpu, GuestImage, Machine, Mode};
 use crate::os::Os;
 use crate::program::Program;
 use crate::sched::{OnCpu, TaskHooks};
-use crate::{costs, haltpoll, interrupt, sched};
+use crate::{costs, haltpoll, interrupt, report, sched};
 
 /// Makes a kernel with its program, ready to boot on `machine`.
 pub fn image<M: Machine>(machine: M, config: Config, program: Box<dyn Program<M>>) -> Box<dyn GuestImage> {
@@ -76,6 +77,10 @@ impl<M: Machine> GuestImage for Image<M> {
         for cpu in self.kernel.sched.system.cpus.iter() {
             cpu.zero_statistics();
         }
+    }
+
+    fn statistics(&self, counter: &mut dyn FnMut(String, u64)) {
+        report::statistics(&self.kernel, counter);
     }
 
     fn preempt(&self) {

@@ -292,4 +292,8 @@ pub trait GuestImage {
     /// Sets the kernel's counters to zero, from outside of its flows: events, and locks by class. Times stay. A machine
     /// whose CPUs run meanwhile must not call it.
     fn zero_statistics(&self) {}
+    /// Passes each of those counters, with its name in the results, to `counter`. CPUs may count meanwhile.
+    fn statistics(&self, counter: &mut dyn FnMut(String, u64)) {
+        let _ = counter;
+    }
 }

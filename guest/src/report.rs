@@ -1,22 +1,19 @@
 //! Publishes the kernel's counters with the results.
 
 use alloc::format;
+use alloc::string::String;
 
 use crate::class::{Event, LockClass};
 use crate::kernel::Kernel;
 use crate::machine::{Machine, Mode, Report};
 
-/// Publishes all counters, summed over the CPUs. Lock classes that were never taken are left out.
-pub(crate) fn publish<M: Machine>(kernel: &Kernel<M>) {
+/// Passes the counters that [`GuestImage::zero_statistics`](crate::GuestImage::zero_statistics) zeroes to `counter`,
+/// summed over the CPUs. Lock classes that were never taken are left out.
+pub(crate) fn statistics<M: Machine>(kernel: &Kernel<M>, counter: &mut dyn FnMut(String, u64)) {
     let system = &kernel.sched.system;
-    let counter = |name, value| system.machine.report(Report::Counter(name, value));
     for &event in Event::ALL {
         let total = system.cpus.iter().map(|cpu| cpu.events[event as usize].get()).sum();
         counter(format!("guest.{}", event.name()), total);
-    }
-    for (mode, name) in [(Mode::User, "user"), (Mode::Kernel, "system"), (Mode::Idle, "idle")] {
-        let total = system.cpus.iter().map(|cpu| cpu.spent[mode as usize].get()).sum();
-        counter(format!("guest.{name}_ns"), total);
     }
     let (mut all_acquired, mut all_contended) = (0, 0);
     for &class in LockClass::ALL {
@@ -33,6 +30,19 @@ pub(crate) fn publish<M: Machine>(kernel: &Kernel<M>) {
         all_acquired += acquired;
         all_contended += contended;
     }
+    counter("lock.acquired".into(), all_acquired);
+    counter("lock.contended".into(), all_contended);
+}
+
+/// Publishes all counters, summed over the CPUs.
+pub(crate) fn publish<M: Machine>(kernel: &Kernel<M>) {
+    let system = &kernel.sched.system;
+    let counter = |name, value| system.machine.report(Report::Counter(name, value));
+    statistics(kernel, &mut |name, value| counter(name, value));
+    for (mode, name) in [(Mode::User, "user"), (Mode::Kernel, "system"), (Mode::Idle, "idle")] {
+        let total = system.cpus.iter().map(|cpu| cpu.spent[mode as usize].get()).sum();
+        counter(format!("guest.{name}_ns"), total);
+    }
     if let Some(held) = kernel.sched.measured.held_ns() {
         counter("lock.measured_held_ns".into(), held);
     }
@@ -40,8 +50,6 @@ pub(crate) fn publish<M: Machine>(kernel: &Kernel<M>) {
     if at_once > 0 {
         counter("lock.at_once_ns".into(), at_once);
     }
-    counter("lock.acquired".into(), all_acquired);
-    counter("lock.contended".into(), all_contended);
     counter("guest.numa_nodes".into(), u64::from(system.numa.count));
     counter(format!("guest.lock.{}", system.chosen.get().lock.name()), 1);
 }

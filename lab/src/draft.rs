@@ -81,7 +81,7 @@ pub struct Draft {
     pub limit_ns: u64,
     /// Live migrations.
     pub migration: DraftMigration,
-    /// Virtual time from which statistics count, as after a write to Linux's `zero_stats`.
+    /// Time from which statistics count, as after a write to Linux's `zero_stats`.
     ///
     /// `None` counts from power-on.
     pub zero_at_ns: Option<u64>,

@@ -114,6 +114,7 @@ pub(super) fn attempt(
     let options = Options {
         limit,
         call_off: Some(call_off.flag()),
+        zero_at: config.zero_at_ns.map(Duration::from_nanos),
         ..Options::default()
     };
     Ok(run(&vms, &options)?)
@@ -134,7 +135,8 @@ pub fn check(plan: &Plan, linux: Option<&Linux>) -> Result<(), Vec<String>> {
 
 /// Returns all that the VMM is told of the guests of `config`. Guests that it would refuse give nothing.
 fn told(linux: Option<&Linux>, config: &Config) -> Option<String> {
-    describe_all(linux, config).ok().map(|vms| format!("{vms:?}"))
+    let vms = describe_all(linux, config).ok()?;
+    Some(format!("{vms:?} {:?}", config.zero_at_ns))
 }
 
 fn describe(linux: Option<&Linux>, config: &Config, vm: &holdfast_sim::Vm) -> Result<Vm, Failure> {
@@ -233,6 +235,7 @@ pub(super) fn outcome(report: Report) -> Outcome {
 fn vm_outcome(vm: VmReport, elapsed: Duration) -> VmOutcome {
     let mut counters = vm.counters.clone();
     let sum = |figure: fn(&holdfast_kvm::VcpuReport) -> u64| vm.vcpus.iter().map(figure).sum::<u64>();
+    counters.extend(vm.zeroed_ns.map(|ns| ("zeroed_at_ns".to_owned(), ns)));
     counters.insert("cpu_time_ns".to_owned(), sum(|vcpu| vcpu.run_ns));
     counters.insert("runnable_ns".to_owned(), sum(|vcpu| vcpu.wait_ns));
     for (name, value) in vm.vcpus.iter().flat_map(|vcpu| &vcpu.stats) {

@@ -1,13 +1,14 @@
 //! One VM of a run: its KVM descriptors, its memory, and the content of its reports.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use holdfast_protocol::{Clock, Heap, Orders, Task};
+use holdfast_abi::msr;
+use holdfast_protocol::{Clock, Heap, Orders, Task, layout};
 use kvm_bindings::{
     KVM_CAP_ENFORCE_PV_FEATURE_CPUID, KVM_CAP_HALT_POLL, KVM_CAP_SPLIT_IRQCHIP, KVM_CAP_X86_DISABLE_EXITS,
-    kvm_enable_cap, kvm_userspace_memory_region,
+    kvm_enable_cap, kvm_msi, kvm_userspace_memory_region,
 };
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::{GuestAddress, GuestMemoryBackend};
@@ -19,7 +20,7 @@ use crate::linux::{self, Ports};
 use crate::memory::Memory;
 use crate::report::VmReport;
 use crate::reported::{GuestPanic, OF_HOST, Reported};
-use crate::stats::Statistics;
+use crate::stats::{Statistics, Values, since};
 use crate::system::Host;
 use crate::vcpu::{self, Start};
 use crate::vm::{Payload, Vm};
@@ -45,6 +46,15 @@ pub(crate) struct Guest {
     fd: VmFd,
     statistics: Option<Statistics>,
     vcpu_statistics: Vec<Option<Statistics>>,
+    /// KVM's statistics when the counts were zeroed.
+    zeroed: OnceLock<HostCounts>,
+}
+
+/// KVM's statistics of a VM.
+#[derive(Debug, Default)]
+struct HostCounts {
+    vm: Values,
+    vcpus: Vec<Values>,
 }
 
 impl Guest {
@@ -94,6 +104,7 @@ impl Guest {
             done: AtomicBool::new(!vm.measured),
             started: AtomicBool::new(!vm.measured),
             ports: matches!(vm.payload, Payload::Linux(_)).then(Ports::default),
+            zeroed: OnceLock::new(),
             vm: vm.clone(),
             memory,
             created,
@@ -117,6 +128,9 @@ impl Guest {
             reported.report.boot = Some(self.created.elapsed());
             self.started.store(true, Ordering::Release);
         }
+        if reported.zeroed {
+            self.zeroed.get_or_init(|| self.host_counts());
+        }
         if reported.is_done() {
             self.done.store(true, Ordering::Release);
         }
@@ -138,29 +152,69 @@ impl Guest {
     pub(crate) fn statistics(&self, number: u32) -> Vec<(String, u64)> {
         let known = self.vcpu_statistics.get(number as usize).and_then(Option::as_ref);
         let all = known.map(Statistics::read).unwrap_or_default();
-        all.into_iter().filter(|(_, value)| *value > 0).collect()
+        nonzero(all).collect()
+    }
+
+    /// Makes the counts of guest and host begin again, unless they have. A guest with a kernel is asked to report its
+    /// counters. The host's counts begin again when it has done so, others at once.
+    ///
+    /// A guest that does not take interrupts yet loses the request, so the caller must repeat it.
+    pub(crate) fn zero_counts(&self) -> Result<(), Error> {
+        if self.zeroed.get().is_some() {
+            return Ok(());
+        }
+        if !matches!(self.vm.payload, Payload::Image(Task::Kernel(_))) {
+            self.zeroed.get_or_init(|| self.host_counts());
+            return Ok(());
+        }
+        // Fixed delivery to the CPU with APIC ID 0, triggered by an edge.
+        let request = kvm_msi {
+            address_lo: msr::APIC_BASE_ADDRESS as u32,
+            data: u32::from(layout::SNAPSHOT_VECTOR),
+            ..kvm_msi::default()
+        };
+        let sent = self.fd.signal_msi(request);
+        let refused = |error| {
+            let tried = format!("{}: interrupt vcpu 0 to zero its counts (KVM_SIGNAL_MSI)", self.vm.name);
+            Error::host(tried, error)
+        };
+        sent.map(drop).map_err(refused)
+    }
+
+    fn host_counts(&self) -> HostCounts {
+        let read = |statistics: &Option<Statistics>| statistics.as_ref().map(Statistics::read).unwrap_or_default();
+        HostCounts {
+            vm: read(&self.statistics),
+            vcpus: self.vcpu_statistics.iter().map(read).collect(),
+        }
     }
 
     /// Returns the report of the VM, with the host's counts. The threads of its vCPUs must have ended.
     pub(crate) fn report(self) -> VmReport {
-        let statistics = self.statistics.as_ref().map(Statistics::read).unwrap_or_default();
-        let vcpu_statistics: Vec<_> = self
-            .vcpu_statistics
-            .iter()
-            .map(|known| known.as_ref().map(Statistics::read).unwrap_or_default())
-            .collect();
+        let now = self.host_counts();
+        let nothing = HostCounts::default();
+        let before = self.zeroed.get().unwrap_or(&nothing);
+        let of_vm = since(now.vm, &before.vm);
+        let none = Values::new();
+        let of_vcpu = |(vcpu, values)| since(values, before.vcpus.get(vcpu).unwrap_or(&none));
+        let of_vcpus: Vec<Values> = now.vcpus.into_iter().enumerate().map(of_vcpu).collect();
         drop(self.fd);
         let reported = self.reported.into_inner();
         let mut report = reported.unwrap_or_else(PoisonError::into_inner).into_report();
-        let nonzero = statistics.into_iter().filter(|(_, value)| *value > 0);
         report
             .counters
-            .extend(nonzero.map(|(name, value)| (format!("{OF_HOST}{name}"), value)));
-        for (vcpu, stats) in report.vcpus.iter_mut().zip(vcpu_statistics) {
-            vcpu.stats = stats;
+            .extend(nonzero(of_vm).map(|(name, value)| (format!("{OF_HOST}{name}"), value)));
+        for (vcpu, values) in report.vcpus.iter_mut().zip(of_vcpus) {
+            vcpu.stats = values.into_iter().map(|(name, value)| (name, value.value)).collect();
         }
         report
     }
+}
+
+/// Returns the statistics that are not 0.
+fn nonzero(values: Values) -> impl Iterator<Item = (String, u64)> {
+    let values = values.into_iter().map(|(name, value)| (name, value.value));
+    values.filter(|(_, value)| *value > 0)
 }
 
 fn check(host: &Host, vm: &Vm) -> Result<(), Error> {

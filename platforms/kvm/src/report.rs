@@ -22,6 +22,8 @@ pub struct VmReport {
     pub boot: Option<Duration>,
     /// Duration of the workload in nanoseconds of the guest's clock.
     pub elapsed_ns: Option<u64>,
+    /// Nanoseconds on the guest's clock at which its counts were zeroed, or `None` if they count from its boot.
+    pub zeroed_ns: Option<u64>,
     /// Number of operations completed in that interval: acquisitions for [`Task::Contention`](crate::Task::Contention),
     /// `None` for workloads that do not measure throughput.
     pub operations: Option<u64>,
@@ -51,7 +53,7 @@ pub struct VcpuReport {
     /// Longest wait in nanoseconds, or 0 if waits were not timed.
     pub longest_wait_ns: u64,
     /// KVM's statistics of this vCPU (`halt_exits`, `directed_yield_attempted`, `hypercalls`, `exits` ...) since its
-    /// creation.
+    /// creation. Those without a unit count from [`Options::zero_at`](crate::Options::zero_at) on.
     pub stats: BTreeMap<String, u64>,
     /// Time that the thread was on a CPU, in nanoseconds (`schedstat`).
     pub run_ns: u64,

@@ -1,5 +1,7 @@
 //! The content of a guest's reports, within limits, since a hostile guest reports as much as it can.
 
+use std::collections::BTreeMap;
+
 use holdfast_protocol::{Crash, Message};
 
 use crate::linux;
@@ -29,6 +31,10 @@ pub(crate) struct Reported {
     pub(crate) report: VmReport,
     begun_ns: Option<u64>,
     done_ns: Option<u64>,
+    /// Values of the guest's counters when it was asked to report them.
+    before: BTreeMap<String, u64>,
+    /// Whether it has reported them all.
+    pub(crate) zeroed: bool,
     lost_lines: u64,
     lost_counters: u64,
 }
@@ -88,6 +94,18 @@ impl Reported {
                     *counter = counter.saturating_add(value);
                 }
             }
+            Message::Before(name, value) => {
+                let name = printable(name.as_bytes(), "\\n", NAME_BYTES_MAX);
+                if !self.zeroed && self.before.len() < COUNTERS_MAX {
+                    self.before.insert(name, value);
+                }
+            }
+            Message::Snapshot { now_ns } => {
+                if !self.zeroed {
+                    self.report.zeroed_ns = Some(now_ns);
+                }
+                self.zeroed = true;
+            }
             Message::Contended(contended) => {
                 if let Some(vcpu) = self.report.vcpus.get_mut(contended.cpu as usize) {
                     vcpu.acquisitions = contended.acquisitions;
@@ -109,6 +127,12 @@ impl Reported {
     pub(crate) fn into_report(self) -> VmReport {
         let span = self.begun_ns.zip(self.done_ns);
         let mut report = self.report;
+        // A snapshot that the guest did not finish counts for nothing.
+        for (name, value) in self.before.iter().filter(|_| self.zeroed) {
+            if let Some(counter) = report.counters.get_mut(name) {
+                *counter = counter.saturating_sub(*value);
+            }
+        }
         report.elapsed_ns = span.map(|(begun, done)| done.saturating_sub(begun));
         if self.lost_lines > 0 {
             report

@@ -27,6 +27,10 @@ pub struct Options<'a> {
     pub limit: Duration,
     /// Flag by which the caller calls the run off, checked every 20 ms.
     pub call_off: Option<&'a AtomicBool>,
+    /// Time since the start of the run at which KVM's statistics are zeroed, and the counters of guests that run the
+    /// kernel. Other tasks keep their counts. A guest zeroes its own once it takes interrupts, and KVM's statistics of
+    /// it are zeroed then. Default: never.
+    pub zero_at: Option<Duration>,
     /// The image to boot. Default: [`Image::embedded`].
     pub image: Option<&'a Image>,
 }
@@ -36,6 +40,7 @@ impl Default for Options<'_> {
         Options {
             limit: Duration::from_secs(60),
             call_off: None,
+            zero_at: None,
             image: None,
         }
     }
@@ -156,7 +161,18 @@ impl Session {
                     states: Vec::new(),
                 });
             }
-            let waited = self.changed.wait_timeout(state, left.min(CHECK_INTERVAL));
+            let mut pause = left.min(CHECK_INTERVAL);
+            if let Some(at) = options.zero_at {
+                match at.checked_sub(start.elapsed()) {
+                    Some(until) if !until.is_zero() => pause = pause.min(until),
+                    _ => {
+                        drop(state);
+                        self.guests.iter().try_for_each(Guest::zero_counts)?;
+                        state = self.lock();
+                    }
+                }
+            }
+            let waited = self.changed.wait_timeout(state, pause);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }

@@ -21,6 +21,30 @@ const DESCRIPTOR_BYTES: usize = 16;
 const DESCRIPTORS_MAX: u32 = 4096;
 const NAME_BYTES_MAX: u32 = 256;
 
+/// Bits of a descriptor's flags with the type of the value and its unit. They are 0 for a count: cumulative, and without
+/// a unit.
+const TYPE_AND_UNIT: u32 = 0xff;
+
+/// Statistics by name.
+pub(crate) type Values = BTreeMap<String, Value>;
+
+/// A statistic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Value {
+    pub(crate) value: u64,
+    /// Whether it is a count. Others are a time, a present value or a peak.
+    pub(crate) counts: bool,
+}
+
+/// Returns `values` without what was counted `before`. Times stay those since the creation.
+pub(crate) fn since(mut values: Values, before: &Values) -> Values {
+    for (name, value) in values.iter_mut().filter(|(_, value)| value.counts) {
+        let before = before.get(name).map_or(0, |before| before.value);
+        value.value = value.value.saturating_sub(before);
+    }
+    values
+}
+
 /// The file with the statistics of a VM or a vCPU.
 #[derive(Debug)]
 pub(crate) struct Statistics {
@@ -35,6 +59,7 @@ struct Descriptor {
     at: u64,
     /// Number of values. A histogram has more than one.
     values: u16,
+    counts: bool,
 }
 
 impl Statistics {
@@ -52,12 +77,16 @@ impl Statistics {
     }
 
     /// Returns all statistics with a single value.
-    pub(crate) fn read(&self) -> BTreeMap<String, u64> {
+    pub(crate) fn read(&self) -> Values {
         let single = self.known.iter().filter(|descriptor| descriptor.values == 1);
         let value = |descriptor: &Descriptor| {
             let mut bytes = [0; 8];
             self.file.read_exact_at(&mut bytes, descriptor.at).ok()?;
-            Some((descriptor.name.clone(), u64::from_le_bytes(bytes)))
+            let value = Value {
+                value: u64::from_le_bytes(bytes),
+                counts: descriptor.counts,
+            };
+            Some((descriptor.name.clone(), value))
         };
         single.filter_map(value).collect()
     }
@@ -84,6 +113,7 @@ fn descriptor(bytes: &[u8], data: u32) -> Descriptor {
         name: String::from_utf8_lossy(&name[..end]).into_owned(),
         at: u64::from(data) + u64::from(u32_at(bytes, 8)),
         values: u16::from_le_bytes([bytes[6], bytes[7]]),
+        counts: u32_at(bytes, 0) & TYPE_AND_UNIT == 0,
     }
 }
 
@@ -105,7 +135,33 @@ mod tests {
             name: "halt_exits".to_owned(),
             at: 0x120,
             values: 1,
+            counts: true,
         };
         assert_eq!(descriptor(&bytes, 0x100), expected);
+        // A present value, as the number of mapped pages, a peak, and a sum of times.
+        for kind in [1, 2, 0x20] {
+            bytes[0] = kind;
+            assert!(!descriptor(&bytes, 0x100).counts);
+        }
+    }
+
+    #[test]
+    fn only_what_is_counted_begins_again() {
+        let value = |value, counts| Value { value, counts };
+        let values = |entries: &[(&str, Value)]| -> Values {
+            entries.iter().map(|&(name, value)| (name.to_owned(), value)).collect()
+        };
+        let before = values(&[("exits", value(7, true)), ("pages", value(5, false))]);
+        let now = values(&[
+            ("exits", value(10, true)),
+            ("pages", value(6, false)),
+            ("halts", value(1, true)),
+        ]);
+        let expected = values(&[
+            ("exits", value(3, true)),
+            ("pages", value(6, false)),
+            ("halts", value(1, true)),
+        ]);
+        assert_eq!(since(now, &before), expected);
     }
 }

@@ -167,12 +167,6 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
     if config.migration.is_some() {
         found.push(("host.migration.every".to_owned(), "the VMM migrates no guest"));
     }
-    if config.zero_at_ns.is_some() {
-        found.push((
-            "zero_at".to_owned(),
-            "a guest on KVM counts for itself from its boot on, and takes no orders while it runs",
-        ));
-    }
     found.extend(
         config
             .groups

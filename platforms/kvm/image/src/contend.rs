@@ -110,7 +110,7 @@ fn finish(cpu: &KvmCpu, began: u64) {
     for contended in all() {
         ring::report(&Message::Contended(contended));
     }
-    machine::report_counters(shared);
+    machine::counters(shared, &mut |name, value| ring::report(&Message::Counter(name, value)));
     let total: u64 = all().map(|contended| contended.acquisitions).sum();
     // ORDERING: Relaxed; the caller's AcqRel increment came after those of all other CPUs.
     let protected = PROTECTED.0.load(Relaxed);

@@ -2,16 +2,19 @@
 
 #![expect(unsafe_code, reason = "entries are assembly")]
 
-use core::sync::atomic::AtomicPtr;
-use core::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicPtr};
 
 use alloc::boxed::Box;
 use holdfast_guest::GuestImage;
-use holdfast_protocol::Crash;
+use holdfast_locks::Paravirt;
+use holdfast_protocol::layout::SNAPSHOT_VECTOR;
+use holdfast_protocol::{Crash, Message};
 
+use crate::cpu::KvmCpu;
 use crate::instructions::{cr2, stop};
 use crate::tables::STUB_BYTES;
-use crate::{hostile, ring};
+use crate::{hostile, machine, ring};
 
 /// The stubs, one for each vector. A stub pushes the vector, and before it an error code of 0 if the CPU pushes none.
 /// The CPU pushes one for vectors 8, 10 to 14, 17, 21, 29 and 30 (SDM volume 3, table 7-1).
@@ -139,10 +142,31 @@ pub(crate) fn image() -> Option<&'static dyn GuestImage> {
 /// another CPU.
 extern "sysv64" fn interrupt(vector: u32) {
     match image() {
-        Some(image) => image.interrupt(vector as u8),
+        Some(image) => {
+            if vector == u32::from(SNAPSHOT_VECTOR) {
+                report_snapshot(image);
+            }
+            image.interrupt(vector as u8);
+        }
         None if hostile::is_active() => {}
         None => panic!("interrupt with vector {vector}, and no kernel to handle it"),
     }
+}
+
+/// Set when the counters have been reported once.
+static REPORTED: AtomicBool = AtomicBool::new(false);
+
+/// Reports all counters as they are now, unless that has been done. Other CPUs may count meanwhile.
+fn report_snapshot(image: &dyn GuestImage) {
+    // ORDERING: Relaxed; the flag publishes no other data.
+    if REPORTED.swap(true, Relaxed) {
+        return;
+    }
+    let mut before = |name, value| ring::report(&Message::Before(name, value));
+    image.statistics(&mut before);
+    let cpu = KvmCpu::current();
+    machine::counters(cpu.shared(), &mut before);
+    ring::report_now(&Message::Snapshot { now_ns: cpu.now_ns() });
 }
 
 /// The words that an exception's stub and the CPU push.

@@ -64,7 +64,9 @@ unsafe impl Machine for KvmMachine {
         match report {
             Report::Begin => ring::report_now(&Message::Begin { now_ns }),
             Report::Done { operations } => {
-                report_counters(self.shared);
+                counters(self.shared, &mut |name, value| {
+                    ring::report(&Message::Counter(name, value));
+                });
                 ring::report_now(&Message::Done { now_ns, operations });
             }
             Report::Counter(name, value) => ring::report(&Message::Counter(name, value)),
@@ -73,13 +75,13 @@ unsafe impl Machine for KvmMachine {
     }
 }
 
-/// Reports the counters of locks and CPUs, summed over the CPUs. These are statistics, which other CPUs may still
-/// change.
-pub(crate) fn report_counters(shared: &Shared) {
+/// Passes the counters of locks and CPUs that are not 0 to `report`, summed over the CPUs. These are statistics, which
+/// other CPUs may still change.
+pub(crate) fn counters(shared: &Shared, report: &mut dyn FnMut(String, u64)) {
     let cpus = || (0..shared.cpus).map(percpu::of);
-    let counter = |name: String, value: u64| {
+    let mut counter = |name: String, value: u64| {
         if value > 0 {
-            ring::report(&Message::Counter(name, value));
+            report(name, value);
         }
     };
     for &event in Event::ALL {

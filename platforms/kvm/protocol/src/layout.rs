@@ -31,6 +31,12 @@ pub const MEMORY_MIN: u64 = 16 << 20;
 pub const BOOT_STACK: u64 = 64 << 10;
 /// I/O port of the image's doorbell. A write makes the VMM read the ring.
 pub const DOORBELL: u16 = 0x5f0;
+/// Vector of the interrupt at which an image reports its counters, once, as [`Before`] and [`Snapshot`]. A kernel that
+/// does not expect it only acknowledges it.
+///
+/// [`Before`]: crate::Message::Before
+/// [`Snapshot`]: crate::Message::Snapshot
+pub const SNAPSHOT_VECTOR: u8 = 0xf3;
 /// I/O port of stock Linux guests for messages, byte by byte: a little-endian `u32` length, then the encoding of a
 /// [`Message`](crate::Message).
 pub const REPORT: u16 = 0x5f4;

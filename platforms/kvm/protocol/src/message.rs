@@ -40,6 +40,15 @@ pub enum Message {
         /// State that an exception interrupted, or `None` if the guest's code panicked.
         crash: Option<Crash>,
     },
+    /// The name and the value of a counter when the VMM asked for it ([`SNAPSHOT_VECTOR`]).
+    ///
+    /// [`SNAPSHOT_VECTOR`]: crate::layout::SNAPSHOT_VECTOR
+    Before(String, u64),
+    /// All counters of such a snapshot are reported.
+    Snapshot {
+        /// Time of the event.
+        now_ns: u64,
+    },
 }
 
 /// The counts of one CPU in a [`Contention`](crate::Contention).

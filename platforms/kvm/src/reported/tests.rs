@@ -23,6 +23,8 @@ fn message() -> impl Strategy<Value = Message> {
             acquisitions,
             ..Contended::default()
         })),
+        (text(), any::<u64>()).prop_map(|(name, value)| Message::Before(name, value)),
+        any::<u64>().prop_map(|now_ns| Message::Snapshot { now_ns }),
         text().prop_map(|message| Message::Panic {
             cpu: 0,
             message,
@@ -53,6 +55,31 @@ fn a_guest_that_reports_without_end_fills_no_memory_and_its_losses_are_counted()
     // A known counter still counts.
     assert_eq!(report.counters.values().filter(|&&value| value == 2).count(), 1);
     assert!(report.counters.keys().all(|name| name.len() <= NAME_BYTES_MAX + 30));
+}
+
+#[test]
+fn counters_count_from_the_first_whole_snapshot() {
+    let counter = |name: &str, value| Message::Counter(name.to_owned(), value);
+    let before = |name: &str, value| Message::Before(name.to_owned(), value);
+    let counters = |snapshots: &[Message]| {
+        let mut reported = Reported::new("vm1", 1);
+        let end = [counter("kicks", 10), counter("other", 3)];
+        for message in snapshots.iter().cloned().chain(end) {
+            assert!(reported.record(message, false).is_none());
+        }
+        let report = reported.into_report();
+        (report.counters["kicks"], report.counters["other"], report.zeroed_ns)
+    };
+    let snapshot = |now_ns| Message::Snapshot { now_ns };
+    assert_eq!(counters(&[before("kicks", 4), snapshot(7)]), (6, 3, Some(7)));
+    assert_eq!(counters(&[before("kicks", 4)]), (10, 3, None), "unfinished");
+    let twice = [before("kicks", 4), snapshot(7), before("kicks", 9), snapshot(8)];
+    assert_eq!(counters(&twice), (6, 3, Some(7)));
+    // A hostile guest's lies do not overflow.
+    assert_eq!(counters(&[before("kicks", u64::MAX), snapshot(7)]), (0, 3, Some(7)));
+    let flood = (0..20_000).map(|number| before(&number.to_string(), 1));
+    let flood: Vec<Message> = flood.chain([before("kicks", 4), snapshot(7)]).collect();
+    assert_eq!(counters(&flood), (10, 3, Some(7)));
 }
 
 proptest! {

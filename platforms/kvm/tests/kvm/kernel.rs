@@ -1,5 +1,7 @@
 //! The guest kernel and its workloads, whose source does not know KVM.
 
+use std::time::Duration;
+
 use holdfast_kvm::{Feature, Options, Report, Task, Vm};
 use holdfast_locks::LockKind;
 use holdfast_workloads::{Aim7, Amqp, Boot, Contend, Kernbench, KernelConfig, Pgbench, Startup, Workload};
@@ -79,6 +81,47 @@ fn the_kernel_runs_on_every_lock_and_its_kicks_are_hypercalls() {
         // The guest may kick after its report.
         assert!(vm.stat("hypercalls") >= kicks, "{lock}");
     }
+}
+
+#[test]
+#[ignore = "needs a real KVM"]
+fn counts_of_guest_and_host_begin_again_at_the_given_moment() {
+    let run = |zero_at: Option<Duration>| {
+        let task = Task::Kernel(Boot {
+            workload: Workload::Contend(Contend {
+                span_ns: Some(2_000_000_000),
+                ..Contend::default()
+            }),
+            ..Boot::default()
+        });
+        let options = Options {
+            zero_at,
+            ..Options::default()
+        };
+        let report = run_or_once_more(&[Vm::new("vm1", 2, task)], &options).unwrap_or_else(|error| panic!("{error}"));
+        let vm = report.vms.into_iter().next().expect("one vm");
+        let calls = vm.counters["guest.syscalls"];
+        let (exits, operations) = (vm.stat("exits"), vm.operations.expect("calls are counted"));
+        println!(
+            "zeroed at {:?}: {calls} system calls, {operations} operations, {exits} exits, boot {:?}",
+            vm.zeroed_ns, vm.boot
+        );
+        (vm.zeroed_ns, calls, operations, exits)
+    };
+    // All counts begin before any call, in the midst of the calls, and never.
+    let (whole, boot) = (run(None), run(Some(Duration::ZERO)));
+    assert_eq!(whole.0, None);
+    for (zeroed, calls, operations, exits) in [whole, boot] {
+        assert!(calls >= operations && exits > 0, "{zeroed:?}: {calls} of {operations}");
+    }
+    assert!(boot.0.is_some());
+    let (zeroed, calls, operations, exits) = run(Some(Duration::from_millis(1_500)));
+    assert!(zeroed.is_some_and(|ns| ns > 100_000_000), "{zeroed:?}");
+    assert!(calls > 0 && calls < operations * 4 / 5, "{calls} of {operations}");
+    assert!(exits > 0 && exits < whole.3, "{exits} of {}", whole.3);
+    let never = run(Some(Duration::MAX));
+    assert_eq!(never.0, None);
+    assert!(never.1 >= never.2);
 }
 
 #[test]

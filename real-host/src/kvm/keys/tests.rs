@@ -148,7 +148,7 @@ fn effect(key: &Key) -> Effect {
     let guests = |plan: &Plan| told(None, &plan.cells[0].config).expect("guests that can be described");
     match check(&after, None) {
         Err(faults) => {
-            let named = ["vm.guest.", "group.", "task.", "host.migration.", "zero_at"]
+            let named = ["vm.guest.", "group.", "task.", "host.migration."]
                 .iter()
                 .any(|start| faults[0].starts_with(start));
             assert!(named, "{path}: {faults:?}");
@@ -171,7 +171,8 @@ fn every_key_is_honored_or_refused_or_decided_by_this_host() {
             Some(("vm", name)) if OF_GROUPS.contains(&name) || OF_DEVICES.contains(&name) => Effect::Meaningless,
             Some(("vm", _)) => Effect::Honored,
             Some(("group" | "task", _)) => Effect::Refused,
-            _ if ["host.migration.every", "zero_at"].contains(&key.path) => Effect::Refused,
+            _ if key.path == "host.migration.every" => Effect::Refused,
+            _ if key.path == "zero_at" => Effect::Honored,
             _ => Effect::Meaningless,
         };
         let found = effect(key);

@@ -465,6 +465,23 @@ mod tests {
         assert_eq!(idle(false, Idle::Halt), IdleWait::Halt);
         assert_eq!(idle(true, Idle::Halt), IdleWait::Monitor);
         assert_eq!(idle(true, Idle::Poll), IdleWait::Poll);
+        assert_eq!(idle(true, Idle::HaltPoll), IdleWait::Monitor);
+        assert_eq!(idle(false, Idle::HaltPoll), IdleWait::Halt);
+        let offered = Features {
+            kvm: cpuid::KVM_FEATURE_POLL_CONTROL,
+            ..Features::default()
+        };
+        for (wanted, waits) in [
+            (Idle::Halt, IdleWait::Halt),
+            (Idle::Poll, IdleWait::Poll),
+            (Idle::HaltPoll, IdleWait::HaltPoll),
+        ] {
+            let config = Config {
+                idle: wanted,
+                ..Config::default()
+            };
+            assert_eq!(offered.choose(LockKind::Ticket, &config, 2).idle, waits);
+        }
     }
 
     #[test]

@@ -55,16 +55,17 @@ fn no_task_is_left_waiting_for_a_journal() {
     for format in [Format::Plain, Format::Ext4, Format::Xfs] {
         for lock in [LockKind::Ticket, LockKind::PvQspin] {
             // Preempted holders lengthen every critical section.
-            for hogs in [0, 6] {
+            for (hogs, rwlocks) in [(0, false), (0, true), (6, false), (6, true)] {
                 let (_, rounds) = files(&Setup {
                     kernel: Config {
                         lock,
+                        rwlocks,
                         ..Config::default()
                     },
                     hogs,
                     ..setup(format)
                 });
-                assert_eq!(rounds, TASKS * ROUNDS, "{format:?}, {lock}, {hogs} hogs");
+                assert_eq!(rounds, TASKS * ROUNDS, "{format:?}, {lock}, {hogs} hogs, {rwlocks}");
             }
         }
     }

@@ -102,6 +102,10 @@ fn one_exit_calls_all_others_by_hypercall_shorthand_or_flat_destination() {
         let grows = sent(&many) > sent(&few) + ROUNDS;
         assert_eq!(grows, way == "x2apic", "{way}: {} and {}", sent(&few), sent(&many));
     }
+    // One by one, each call and each reschedule is one interrupt.
+    let plain = calls(7, ApicOptions::default(), VmConfig::default());
+    let asked = ["guest.call_ipis", "guest.reschedule_ipis"].map(|name| counter(&plain, name));
+    assert_eq!(sent(&plain), asked.iter().sum::<u64>(), "{asked:?}");
     let pv = calls(
         40,
         ApicOptions::default(),

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use holdfast_guest::{Config, FileId, Fork, Start, UserLock};
+use holdfast_guest::{Config, FileId, Fork, Start, UserLine, UserLock};
 use holdfast_sim::SimMachine;
 
 use crate::machine::{Setup, counter, lead, run};
@@ -343,4 +343,21 @@ fn a_pipe_without_sleepers_is_read_without_its_wait_queue() {
     let (few, many) = (locks(2), locks(12));
     // The writer looks for readers once in each round.
     assert_eq!(many - few, 10, "{few} in 2 rounds, {many} in 12");
+}
+
+#[test]
+fn a_line_contains_the_number_of_its_changes() {
+    let line: Rc<UserLine<SimMachine>> = Rc::new(UserLine::default());
+    run(&Setup::default(), move |os, start| {
+        if start.role == 0 {
+            assert_eq!(line.read(os), 0);
+            lead(os, 3);
+            assert_eq!(line.read(os), 3 * 50);
+            line.change(os);
+            line.change(os);
+            assert_eq!(line.read(os), 3 * 50 + 2);
+            return;
+        }
+        (0..50).for_each(|_| line.count(os));
+    });
 }

@@ -1,8 +1,12 @@
 //! Tests of the kernel by small programs in virtual time.
 #![allow(missing_docs)]
 
+mod balancing;
+mod bare;
+mod blocks;
+mod counters;
 mod disks;
-
+mod idle;
 mod interrupts;
 mod ipc;
 mod machine;
@@ -14,6 +18,7 @@ mod mutex;
 mod network;
 mod operations;
 mod placement;
+mod plugging;
 mod processes;
 mod pthread;
 mod scheduling;

@@ -1,10 +1,11 @@
 //! A measured kernel: each operation takes as long as its profile says, and takes the spinlocks that are there.
 
 use holdfast_guest::{
-    FileId, Fork, Format, KernelProfile, LockClass, LockProfile, Operation, OperationProfile, Scope, Start, Touch,
+    FileId, Fork, Format, KernelProfile, LockClass, LockProfile, Operation, OperationProfile, Os, Scope, Start, Touch,
 };
+use holdfast_sim::SimMachine;
 
-use crate::machine::Setup;
+use crate::machine::{Setup, counter, lead, run};
 use crate::operations::{self, Runs, operation, setup};
 
 const FILE: FileId = FileId(3);
@@ -217,4 +218,86 @@ fn pages_appended_to_a_file_are_taken_off_one_by_one() {
         2.0,
         "one for the pages' number, one for a batch"
     );
+}
+
+/// Runs `calls` as two tasks on a CPU each. Nearly all of the operation's time it holds one lock, of `class`. Returns
+/// how often a task waited for it.
+fn waits(operation: Operation, class: LockClass, calls: fn(&Os<SimMachine>)) -> u64 {
+    let row = LockProfile {
+        class,
+        scope: Scope::Object,
+        per_million: 2_000_000,
+        own_ps: 2_000_000,
+        under: None,
+    };
+    let mut setup = measured();
+    (setup.pcpus, setup.vcpus, setup.is_free) = (2, 2, false);
+    let profile = setup.kernel.profile.as_mut().expect("a measured kernel");
+    profile.operations[operation as usize] = OperationProfile {
+        work_ps: 100_000,
+        locks: vec![row],
+    };
+    let outcome = run(&setup, move |os, start| match start.role {
+        0 => lead(os, 2),
+        _ => (0..100).for_each(|_| calls(os)),
+    });
+    counter(&outcome, &format!("lock.{}.contended", class.name()))
+}
+
+#[test]
+fn rows_of_memory_mean_the_locks_of_the_node_and_those_of_a_file_the_files() {
+    // The rows' scope is one object: other rows mean a lock of each task.
+    let memory = [LockClass::Zone, LockClass::Lru, LockClass::Slab];
+    let of_file = [
+        LockClass::Dentry,
+        LockClass::Inode,
+        LockClass::PageCache,
+        LockClass::InodeList,
+    ];
+    for &class in LockClass::ALL {
+        let (reads, looks) = (
+            waits(Operation::ReadPage, class, |os| os.read(1)),
+            waits(Operation::Stat, class, |os| os.stat(FILE, 3)),
+        );
+        // Classes whose locks the kernel's own mechanisms take are contended there, too.
+        let (is_memory, is_file) = (memory.contains(&class), of_file.contains(&class));
+        assert_eq!(reads > 50, is_memory, "{}: {reads} waits", class.name());
+        assert_eq!(looks > 50, is_memory || is_file, "{}: {looks} waits", class.name());
+    }
+}
+
+#[test]
+fn locks_that_interrupt_handlers_take_are_held_with_interrupts_masked() {
+    // Ticks come in each of the ten milliseconds of a hold, or the pending one when it ends.
+    let ticks = |class| {
+        let mut setup = measured();
+        setup.kernel.hz = 1_000;
+        let profile = setup.kernel.profile.as_mut().expect("a measured kernel");
+        profile.operations[Operation::ReadPage as usize].locks = vec![LockProfile {
+            class,
+            scope: Scope::Global,
+            per_million: 1_000_000,
+            own_ps: 10_000_000_000,
+            under: None,
+        }];
+        let outcome = run(&setup, move |os, _| {
+            os.begin();
+            os.read(10);
+            os.done(None);
+        });
+        counter(&outcome, "guest.ticks")
+    };
+    for class in [
+        LockClass::RunQueue,
+        LockClass::TimerBase,
+        LockClass::Zone,
+        LockClass::WaitQueue,
+    ] {
+        let ticks = ticks(class);
+        assert!(ticks < 30, "{}: {ticks} ticks", class.name());
+    }
+    for class in [LockClass::Dentry, LockClass::Cgroup, LockClass::PageTable] {
+        let ticks = ticks(class);
+        assert!(ticks >= 95, "{}: {ticks} ticks", class.name());
+    }
 }

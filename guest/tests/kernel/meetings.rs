@@ -6,6 +6,7 @@ use std::rc::Rc;
 use holdfast_guest::{Config, FileId, Fork, MmapLock, Os, OwnerSpinning, Touch, UserMutex};
 use holdfast_sim::SimMachine;
 
+use crate::idle;
 use crate::machine::{Setup, lead_forked, run};
 
 /// When the first task acts, in nanoseconds after boot.
@@ -38,10 +39,18 @@ fn compute_until(os: &Os<SimMachine>, time: u64) {
 /// stays lost.
 fn meet(name: &str, kernel: &Config, acts: &Acts, most: u64) {
     let setup = Setup {
-        pcpus: 3,
-        vcpus: 3,
         kernel: kernel.clone(),
         ..Setup::default()
+    };
+    meet_on(name, &setup, acts, most);
+}
+
+/// As [`meet`], with this kernel and host.
+fn meet_on(name: &str, setup: &Setup, acts: &Acts, most: u64) {
+    let setup = Setup {
+        pcpus: 3,
+        vcpus: 3,
+        ..setup.clone()
     };
     for offset in (0..=most).step_by(STEP_NS as usize) {
         let acts = acts.clone();
@@ -116,4 +125,15 @@ fn at_a_futex() {
         *mutex.lock(os) += 1;
     };
     meet("two holders", &Config::default(), &both(hold), 4_000);
+}
+
+#[test]
+fn at_a_semaphore_by_cpus_that_idle_in_any_way() {
+    // The waiter's CPU becomes idle while it is woken.
+    for (way, setup) in idle::ways() {
+        let down = |os: &Os<SimMachine>| os.semaphore_down(0, 0);
+        let up = |os: &Os<SimMachine>| os.semaphore_up(0, 0);
+        meet_on(way, &setup, &acts(down, up), 4_000);
+        meet_on(way, &setup, &acts(up, down), 1_000);
+    }
 }

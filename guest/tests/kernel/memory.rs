@@ -1,7 +1,7 @@
 //! The lock of an address space, and the locks of page tables: which threads wait when others touch, map and free
 //! memory.
 
-use holdfast_guest::{Config, Fork, MmapLock, OwnerSpinning, Touch};
+use holdfast_guest::{Config, Fork, MmapLock, OwnerSpinning, Start, Touch};
 use holdfast_locks::LockKind;
 use holdfast_sim::Outcome;
 
@@ -111,6 +111,33 @@ fn threads_share_page_tables_only_where_their_mappings_are_adjacent() {
         0,
         "each mapping has a table of its own"
     );
+}
+
+#[test]
+fn the_main_threads_mapping_is_beside_those_of_the_threads() {
+    let contended = |pages| {
+        let outcome = run(&with(MmapLock::PerVma), move |os, start| {
+            let work = || {
+                for _ in 0..ROUNDS {
+                    os.map(pages);
+                    os.user_touching(10_000, Touch::anonymous(PAGES));
+                    os.unmap(pages);
+                }
+            };
+            if start.role == 1 {
+                return work();
+            }
+            os.wait_for_cpus();
+            os.begin();
+            os.fork(Fork::Share, Start::new(1, 0));
+            work();
+            os.wait();
+            os.done(None);
+        });
+        counter(&outcome, "lock.page_table.contended")
+    };
+    assert!(contended(PAGES) > 0, "both mappings lie in one table");
+    assert_eq!(contended(512), 0, "each mapping has a table of its own");
 }
 
 #[test]

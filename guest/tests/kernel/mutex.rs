@@ -79,3 +79,29 @@ fn a_guest_that_is_offered_no_paravirtual_locks_does_not_look_at_the_flag() {
     let aware = writers_offered(host, OwnerSpinning::PreemptionAware, 2);
     assert_eq!(busy(&aware), busy(&blind));
 }
+
+#[test]
+fn while_no_vcpu_is_preempted_the_flag_changes_nothing() {
+    let busy = |owner_spinning| {
+        let setup = Setup {
+            kernel: Config {
+                owner_spinning,
+                lock: LockKind::HybridPvQspin,
+                ..Config::default()
+            },
+            ..Setup::default()
+        };
+        let outcome = run(&setup, |os, start| {
+            if start.role == 0 {
+                return lead(os, 4);
+            }
+            for _ in 0..60 {
+                os.write(FileId(3), 10);
+                os.user(5_000);
+            }
+        });
+        busy(&outcome)
+    };
+    let (blind, aware) = (busy(OwnerSpinning::Queued), busy(OwnerSpinning::PreemptionAware));
+    assert!(blind.abs_diff(aware) < blind / 50, "{blind} and {aware} ps busy");
+}

@@ -259,6 +259,9 @@ fn memory_costs_the_sum_of_its_parts() {
     // Of a mapping's page: what a fault costs without the zone, and what freeing it costs.
     let (touch, free) = (650.0 + 350.0 + 40.0 + ENTRY, 25.0 + LRU + 40.0);
     let rows = rows! { Plain:
+        "no fault", 7_000.0, [], |os| os.user_touching(7_000, Touch::default());
+        "faults at even intervals", 7_000.0 + 2.0 * (650.0 + ENTRY), [page_table 2.0],
+            |os| os.user_touching(7_000, Touch::file(2));
         "fault", 650.0 + 350.0 + PAGE + ENTRY + LRU, [page_table 1.0, zone 1.0 / 31.0, lru 1.0 / 14.0],
             |os| os.user_touching(0, Touch::anonymous(1));
         "fault of a file", 650.0 + ENTRY, [page_table 1.0], |os| os.user_touching(0, Touch::file(1));

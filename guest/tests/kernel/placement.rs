@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use holdfast_guest::{Config, Fork, Os, Start};
+use holdfast_guest::{Config, Executable, Fork, Os, Start};
 use holdfast_sim::{Outcome, SimMachine};
 
 use crate::machine::{Setup, counter, run};
@@ -100,8 +100,11 @@ fn a_wakeup_pulls_a_task_only_to_a_cpu_with_about_as_little_to_do() {
             // A waker that will sleep does not count.
             let here = here - u32::from(wake == Wake::Message);
             let pulls = here == 0 || 100 * (here + 1) <= 112 * (there + 1);
-            let (cpu, _) = woken(&setup(2, false), wake, hogs);
+            let (cpu, outcome) = woken(&setup(2, false), wake, hogs);
             assert_eq!(cpu, u32::from(!pulls), "{wake:?}, loads {here} and {there}");
+            if hogs == 0 {
+                assert_eq!(counter(&outcome, "guest.migrations"), u64::from(pulls), "{wake:?}");
+            }
         }
     }
 }
@@ -186,4 +189,38 @@ fn tasks_that_wake_several_others_leave_them_where_they_slept() {
         assert_eq!(cpu(true, flips, 1100 * MS), 0);
     }
     assert_eq!(cpu(true, 0, MS), 0, "a task that wakes no other may be pulled");
+}
+
+#[test]
+fn a_program_starts_on_the_idle_cpu() {
+    for idle in 1..4 {
+        let cpus = Rc::new(RefCell::new(Vec::new()));
+        let noted = cpus.clone();
+        let program = Executable {
+            pages: 1,
+            ..Executable::default()
+        };
+        run(&setup(4, false), move |os, start| match start.role {
+            0 => {
+                os.wait_for_cpus();
+                os.begin();
+                // Hogs on CPUs 1, 2 and 3, of which one ends soon. The last task starts here.
+                for argument in 1..4 {
+                    os.fork(Fork::Share, Start::new(HOG, argument));
+                }
+                os.fork(Fork::Share, Start::new(SLEEPER, 0));
+                os.sleep(30 * MS);
+                os.done(None);
+            }
+            SLEEPER => {
+                os.user(5 * MS);
+                noted.borrow_mut().push(os.cpu().0);
+                os.exec(&program);
+                noted.borrow_mut().push(os.cpu().0);
+            }
+            _ if start.argument == idle => os.user(2 * MS),
+            _ => os.user(100 * MS),
+        });
+        assert_eq!(*cpus.borrow(), [0, idle]);
+    }
 }

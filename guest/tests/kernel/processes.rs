@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use holdfast_guest::{Executable, FileId, Fork, Limits, Start, Touch};
+use holdfast_guest::{Config, Executable, FileId, Fork, Limits, Start, Touch};
 
 use crate::machine::{Setup, counter, lead, run, try_run};
 
@@ -18,7 +18,7 @@ fn program() -> Executable {
 
 #[test]
 fn every_child_is_reaped_once_and_its_slot_used_again() {
-    for (hogs, bare_metal) in [(0, false), (4, false), (0, true)] {
+    for (hogs, bare_metal, rwlocks) in [(0, false, false), (4, false, true), (0, true, false)] {
         let limits = Limits {
             tasks: 12,
             files: 4,
@@ -28,6 +28,10 @@ fn every_child_is_reaped_once_and_its_slot_used_again() {
             hogs,
             bare_metal,
             limits,
+            kernel: Config {
+                rwlocks,
+                ..Config::default()
+            },
             ..Setup::default()
         };
         let outcome = run(&setup, |os, start| match start.role {
@@ -119,4 +123,83 @@ fn a_parent_that_leaves_children_is_told() {
     });
     let message = failure.expect_err("an orphan").to_string();
     assert!(message.contains("unreaped"), "{message}");
+}
+
+#[test]
+fn a_process_gives_its_memory_back_at_its_end_and_a_thread_leaves_it() {
+    // Pages enter and leave the LRU lists in batches of 14.
+    const CHILDREN: u64 = 10;
+    let batches = |how| {
+        let setup = Setup {
+            pcpus: 1,
+            vcpus: 1,
+            ..Setup::default()
+        };
+        let outcome = run(&setup, move |os, start| match start.role {
+            0 => {
+                os.begin();
+                for _ in 0..CHILDREN {
+                    os.fork(how, Start::new(1, 0));
+                    os.wait();
+                }
+                os.done(None);
+            }
+            _ => os.user_touching(0, Touch::anonymous(28)),
+        });
+        counter(&outcome, "lock.lru.acquired")
+    };
+    assert_eq!(batches(Fork::Copy { vmas: 1 }), 4 * CHILDREN);
+    assert_eq!(batches(Fork::Share), 2 * CHILDREN);
+}
+
+#[test]
+fn on_the_machine_itself_a_task_alone_is_never_switched() {
+    let counts = |tasks| {
+        let setup = Setup {
+            pcpus: 1,
+            vcpus: 1,
+            bare_metal: true,
+            ..Setup::default()
+        };
+        let outcome = run(&setup, move |os, start| match start.role {
+            0 => lead(os, tasks),
+            _ => (0..100).for_each(|_| os.sleep(100_000)),
+        });
+        ["context_switches", "migrations"].map(|name| counter(&outcome, &format!("guest.{name}")))
+    };
+    let [one, two] = [1, 2].map(counts);
+    assert!(one[0] < 10, "{} switches of one task", one[0]);
+    assert!(two[0] > 150, "{} switches of two tasks", two[0]);
+    assert_eq!([one[1], two[1]], [0, 0], "there is one CPU");
+}
+
+#[test]
+fn on_the_machine_itself_each_change_of_a_tasks_cpu_is_counted() {
+    let moves = Rc::new(Cell::new(0));
+    let noted = moves.clone();
+    let setup = Setup {
+        pcpus: 3,
+        vcpus: 3,
+        bare_metal: true,
+        ..Setup::default()
+    };
+    let outcome = run(&setup, move |os, start| {
+        if start.role == 0 {
+            return lead(os, 5);
+        }
+        let mut cpu = os.cpu();
+        for round in 0..100 {
+            os.sleep(u64::from(start.argument * 37 + round) * 1_009 % 90_000);
+            os.user(u64::from(start.argument * 53 + round) * 997 % 60_000);
+            noted.set(noted.get() + u64::from(os.cpu() != cpu));
+            cpu = os.cpu();
+        }
+    });
+    // A task may move there and back, or before it notes its CPU.
+    let (noted, counted) = (moves.get(), counter(&outcome, "guest.migrations"));
+    assert!(noted > 0, "no task moved");
+    assert!(
+        (noted..=noted * 3 / 2 + 20).contains(&counted),
+        "{counted} moves counted, {noted} seen"
+    );
 }

@@ -120,6 +120,28 @@ fn both_ends_of_a_connection_read_what_the_other_wrote() {
 }
 
 #[test]
+fn a_writer_is_told_once_a_quarter_of_the_buffer_or_less_is_in_use() {
+    // The last wait would never end: there is no other task.
+    run(&Setup::default(), |os, _| {
+        os.wait_for_cpus();
+        os.begin();
+        assert_eq!(os.write_stream(0, &[0; 200], 1_000), 124);
+        os.watch(0, 0, Events::WRITE);
+        // Segments of 16 items: 28 items, 28 000 bytes, are left after six, and 44 after five.
+        let mut items = Vec::new();
+        for _ in 0..5 {
+            os.read_stream(1, 1, &mut items);
+        }
+        os.watch(0, 1, Events::READ);
+        assert_eq!(os.wait_ready(0), (1, Events::READ), "only the other end is ready");
+        os.read_stream(1, 1, &mut items);
+        assert_eq!(items.len(), 6 * 16);
+        assert_eq!(os.wait_ready(0), (0, Events::WRITE));
+        os.done(None);
+    });
+}
+
+#[test]
 fn streams_conserve_what_they_carry_and_epoll_reports_every_arrival() {
     const ITEMS: u32 = 3_000;
     const BYTES: u32 = 700;

@@ -265,3 +265,76 @@ fn a_pass_of_the_balancer_looks_at_every_cpu() {
         "{four} and {eight} ns, {passes} passes"
     );
 }
+
+#[test]
+fn a_new_task_waits_for_its_turn_of_one_slice() {
+    // On one CPU, 6 ms are shared by the running task, the ready ones and the new one, but at least 0.75 ms each.
+    for ready in [0_u32, 1, 3, 11] {
+        let first = Rc::new(RefCell::new(None));
+        let noted = first.clone();
+        let setup = Setup {
+            pcpus: 1,
+            vcpus: 1,
+            is_free: true,
+            ..Setup::default()
+        };
+        run(&setup, move |os, start| match start.role {
+            0 => {
+                os.begin();
+                for argument in 0..ready {
+                    os.fork(Fork::Share, Start::new(2, argument));
+                }
+                os.user(200 * MS);
+                os.fork(Fork::Share, Start::new(1, 0));
+                let forked = os.now();
+                os.user(30 * MS);
+                while os.wait().is_some() {}
+                let first: u64 = noted.borrow().expect("it has run");
+                *noted.borrow_mut() = Some(first - forked);
+                os.done(None);
+            }
+            1 => *noted.borrow_mut() = Some(os.now()),
+            _ => os.user(500 * MS),
+        });
+        // Until the others have had a slice, less what the running one has had already, in ticks.
+        let waited = first.borrow().expect("noted");
+        let slice = (6 * MS).max(u64::from(ready + 2) * 3 * MS / 4) / u64::from(ready + 2);
+        let all = u64::from(ready + 1);
+        assert!(
+            (slice * all / 2..=(slice + MS) * (all + 1)).contains(&waited),
+            "{ready} ready tasks: waited {waited} ns, a slice is {slice} ns"
+        );
+        if ready == 0 {
+            assert!((3 * MS..5 * MS).contains(&waited), "{waited} ns");
+        }
+    }
+}
+
+#[test]
+fn one_cpu_at_a_time_keeps_the_time_of_day() {
+    // Tasks compute in turn, and CPUs without a task have no tick. So each tick of one CPU keeps the time, and of
+    // several at once one does.
+    const TASKS: u32 = 4;
+    let outcome = run(&Setup::default(), |os, start| {
+        if start.role == 0 {
+            return lead(os, TASKS);
+        }
+        for round in 0..8 {
+            if (start.argument + round) % TASKS < 2 {
+                os.user(20 * MS);
+            } else {
+                os.sleep(20 * MS);
+            }
+        }
+    });
+    let elapsed = outcome.vms[0].elapsed_ns.expect("measured") / MS;
+    let (kept, ticks) = (
+        counter(&outcome, "lock.xtime.acquired"),
+        counter(&outcome, "guest.ticks"),
+    );
+    assert!(ticks > elapsed * 3 / 2, "{ticks} ticks in {elapsed} ms");
+    assert!(
+        (elapsed * 9 / 10..elapsed + 20).contains(&kept),
+        "{kept} of {ticks} ticks in {elapsed} ms"
+    );
+}

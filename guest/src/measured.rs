@@ -57,8 +57,8 @@ impl Step {
     pub(crate) const APPEND_PAGE: Step = step(Operation::AppendPage, 16, 0);
     pub(crate) const MAP: Step = step(Operation::MapUnmap, 6, 1);
     pub(crate) const UNMAP: Step = step(Operation::MapUnmap, 10, 1);
-    pub(crate) const CREATE: Step = step(Operation::CreateUnlink, 8, 1);
-    pub(crate) const UNLINK: Step = step(Operation::CreateUnlink, 8, 1);
+    /// Creating a name, or removing one.
+    pub(crate) const CHANGE_NAME: Step = step(Operation::CreateUnlink, 8, 1);
 }
 
 /// What [`Operation::Fork`] takes of the locks that scheduling and processes take themselves, in its shortest course:

@@ -104,12 +104,7 @@ impl<M: Machine> FileSystem<M> {
         let (directory, file) = (self.get(directory), self.get(id));
         directory.mutex.lock(sched);
         let on = sched.on_cpu();
-        let step = if change == Change::Create {
-            Step::CREATE
-        } else {
-            Step::UNLINK
-        };
-        if self.is_measured_whole(sched, owner) && self.execute(&on, step, owner) {
+        if self.is_measured_whole(sched, owner) && self.execute(&on, Step::CHANGE_NAME, owner) {
             directory.mutex.unlock(&on);
             return;
         }

@@ -25,6 +25,7 @@ const PAGE_BYTES: u32 = 4_096;
 struct Pages {
     /// Where in each page the unread bytes begin and end.
     spans: [(Local32, Local32); PAGES as usize],
+    /// The number of the first page in use, modulo [`PAGES`].
     first: Local32,
     count: Local32,
 }
@@ -44,7 +45,7 @@ impl Pages {
 
     /// Page `number` of those in use.
     fn span(&self, number: u32) -> &(Local32, Local32) {
-        &self.spans[((self.first.get() + number) % PAGES) as usize]
+        &self.spans[(self.first.get().wrapping_add(number) % PAGES) as usize]
     }
 
     /// Puts in as many of `bytes` as there is room for, and returns how many.
@@ -78,7 +79,7 @@ impl Pages {
             begin.add(part);
             got += part;
             if begin.get() == end.get() {
-                self.first.set((self.first.get() + 1) % PAGES);
+                self.first.add(1);
                 self.count.sub(1);
                 freed = true;
             }

@@ -12,7 +12,8 @@
 //! 0x502_0000_0000 + 16 d       remap entry of device d
 //! ```
 //!
-//! Other addresses hold nothing: a table entry that names one has a bad backing page.
+//! Other addresses hold nothing: a table entry that names one has a bad backing page. Each area has room for more vCPUs
+//! and VMs than there can be, so an address beyond an area names none of that area.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 use core::sync::atomic::{AtomicU32, AtomicU64, fence};
@@ -78,10 +79,12 @@ pub struct HostMemory<'h> {
 }
 
 impl HostMemory<'_> {
-    fn page(&self, address: u64) -> Option<&RegisterPage> {
+    /// Returns the register page that contains `address`, and the offset in the page.
+    fn page(&self, address: u64) -> Option<(&RegisterPage, u32)> {
         let offset = address.checked_sub(PAGES)?;
         let vcpu = VcpuId(u32::try_from(offset / PAGE_BYTES).ok()?);
-        Some(self.guests.vcpus.get(vcpu)?.apic.registers())
+        let page = self.guests.vcpus.get(vcpu)?.apic.registers();
+        Some((page, (offset % PAGE_BYTES) as u32))
     }
 
     /// Returns what virtualizes the LAPICs of the VM with `number`, if there is such a VM.
@@ -97,16 +100,14 @@ impl HostMemory<'_> {
     }
 
     fn physical(&self, address: u64) -> Option<&AtomicU64> {
-        let offset = address
-            .checked_sub(PHYSICAL_TABLES)
-            .filter(|_| address < LOGICAL_TABLES)?;
+        let offset = address.checked_sub(PHYSICAL_TABLES)?;
         let avic = self.vm_apic(offset / PHYSICAL_TABLE_BYTES)?.avic()?;
         avic.physical.get((offset % PHYSICAL_TABLE_BYTES / 8) as usize)
     }
 
     /// Returns the vCPU whose posted-interrupt descriptor is at `address`.
     pub fn owner_of_descriptor(&self, address: u64) -> Option<VcpuId> {
-        let offset = address.checked_sub(DESCRIPTORS).filter(|_| address < PID_TABLES)?;
+        let offset = address.checked_sub(DESCRIPTORS)?;
         let vcpu = VcpuId(u32::try_from(offset / posted::DESCRIPTOR_BYTES).ok()?);
         self.guests.vcpus.get(vcpu).map(|_| vcpu)
     }
@@ -121,7 +122,9 @@ impl HostMemory<'_> {
     /// Returns a word of PIR.
     fn posted(&self, address: u64) -> Option<&AtomicU32> {
         let (apicv, offset) = self.descriptor(address)?;
-        apicv.pir.get(usize::try_from((offset - posted::PIR) / 4).ok()?)
+        apicv
+            .pir
+            .get(usize::try_from(offset.checked_sub(posted::PIR)? / 4).ok()?)
     }
 
     /// Returns a descriptor's control word.
@@ -148,76 +151,64 @@ impl HostMemory<'_> {
             STATUS => Some(&shared.status),
             HEAD => Some(&shared.head),
             TAIL => Some(&shared.tail),
-            _ if address >= IOMMU.table => shared.table.get(usize::try_from((address - IOMMU.table) / 8).ok()?),
-            _ => {
-                let offset = address.checked_sub(IOMMU.log)?;
-                shared.log.get(usize::try_from(offset / 8).ok()?)
-            }
+            _ => match address.checked_sub(IOMMU.table) {
+                Some(offset) => shared.table.get(usize::try_from(offset / 8).ok()?),
+                None => shared
+                    .log
+                    .get(usize::try_from(address.checked_sub(IOMMU.log)? / 8).ok()?),
+            },
         }
     }
 
     /// Returns a word of 32 bits outside the pages.
     fn word(&self, address: u64) -> Option<&AtomicU32> {
-        if address < DESCRIPTORS {
-            self.logical(address)
-        } else {
-            self.posted(address)
-        }
+        self.logical(address).or_else(|| self.posted(address))
     }
 
     /// Returns a word of 64 bits.
     fn double(&self, address: u64) -> Option<&AtomicU64> {
-        if address < DESCRIPTORS {
-            self.physical(address)
-        } else if address < IOMMU_BASE {
-            self.control(address)
-        } else {
-            self.iommu(address)
-        }
+        let controls = || self.control(address).or_else(|| self.iommu(address));
+        self.physical(address).or_else(controls)
     }
 }
 
 impl Memory for HostMemory<'_> {
     #[inline]
     fn load32(&self, address: u64) -> Option<u32> {
-        if address < PHYSICAL_TABLES {
-            return Some(self.page(address)?.load((address % PAGE_BYTES) as u32));
+        match self.page(address) {
+            Some((page, offset)) => Some(page.load(offset)),
+            None => self.word(address).map(|word| word.load(Acquire)),
         }
-        self.word(address).map(|word| word.load(Acquire))
     }
 
     fn store32(&self, address: u64, value: u32) {
-        if address < PHYSICAL_TABLES {
-            if let Some(page) = self.page(address) {
-                page.store((address % PAGE_BYTES) as u32, value);
-            }
+        if let Some((page, offset)) = self.page(address) {
+            page.store(offset, value);
         } else if let Some(word) = self.word(address) {
             word.store(value, Release);
         }
     }
 
     fn set32(&self, address: u64, bits: u32) -> Option<u32> {
-        if address < PHYSICAL_TABLES {
-            return Some(self.page(address)?.fetch_or((address % PAGE_BYTES) as u32, bits));
+        match self.page(address) {
+            Some((page, offset)) => Some(page.fetch_or(offset, bits)),
+            None => self.word(address).map(|word| word.fetch_or(bits, AcqRel)),
         }
-        self.word(address).map(|word| word.fetch_or(bits, AcqRel))
     }
 
     fn clear32(&self, address: u64, bits: u32) -> Option<u32> {
-        if address < PHYSICAL_TABLES {
-            return Some(self.page(address)?.fetch_and((address % PAGE_BYTES) as u32, !bits));
+        match self.page(address) {
+            Some((page, offset)) => Some(page.fetch_and(offset, !bits)),
+            None => self.word(address).map(|word| word.fetch_and(!bits, AcqRel)),
         }
-        self.word(address).map(|word| word.fetch_and(!bits, AcqRel))
     }
 
     #[inline]
     fn load64(&self, address: u64) -> Option<u64> {
-        if (PID_TABLES..IOMMU_BASE).contains(&address) {
-            return self.pid_pointer(address);
-        }
+        let word = || self.double(address).map(|word| word.load(Acquire));
         // The rest of a table's pages reads as zero.
-        let found = self.double(address).map(|word| word.load(Acquire));
-        found.or((PHYSICAL_TABLES..DESCRIPTORS).contains(&address).then_some(0))
+        let rest = || (PHYSICAL_TABLES..DESCRIPTORS).contains(&address).then_some(0);
+        self.pid_pointer(address).or_else(word).or_else(rest)
     }
 
     fn store64(&self, address: u64, value: u64) {

@@ -53,6 +53,11 @@ pub struct Descriptor<'m, M> {
 }
 
 impl<M: Memory> Descriptor<'_, M> {
+    /// Returns the address of 32 bits of PIR, from vector `32 * word` on.
+    fn pir(&self, word: u32) -> u64 {
+        self.address + posted::PIR + u64::from(word) * 4
+    }
+
     /// Returns the control word.
     pub fn control(&self) -> Control {
         Control(self.memory.load64(self.address + posted::CONTROL).unwrap_or(0))
@@ -73,7 +78,7 @@ impl<M: Memory> Descriptor<'_, M> {
 
     /// Returns whether nothing is posted.
     pub fn is_empty(&self) -> bool {
-        (0..8).all(|word| self.memory.load32(self.address + posted::PIR + word * 4).unwrap_or(0) == 0)
+        (0..8).all(|word| self.memory.load32(self.pir(word)).unwrap_or(0) == 0)
     }
 
     /// Returns whether `vector` is posted.
@@ -145,7 +150,7 @@ impl<M: Memory> Descriptor<'_, M> {
     pub fn forget(&self) {
         self.update(|control| control.without(Control::ON));
         for word in 0..8 {
-            self.memory.clear32(self.address + posted::PIR + word * 4, u32::MAX);
+            self.memory.clear32(self.pir(word), u32::MAX);
         }
     }
 
@@ -163,9 +168,7 @@ impl<M: Memory> Descriptor<'_, M> {
         }
         let mut highest = None;
         for word in 0..8u32 {
-            let bits = self
-                .memory
-                .clear32(self.address + posted::PIR + u64::from(word) * 4, u32::MAX);
+            let bits = self.memory.clear32(self.pir(word), u32::MAX);
             let Some(bits) = bits.filter(|&bits| bits != 0) else {
                 continue;
             };

@@ -24,12 +24,6 @@ impl Scheduler {
         }
     }
 
-    /// Returns the average weight of a runnable thread on `pcpu`, or 0 if there is none.
-    pub(super) fn load_per_task(&self, pcpu: u32) -> u64 {
-        let threads = u64::from(self.nr_running(pcpu));
-        self.load(pcpu).checked_div(threads).unwrap_or(0)
-    }
-
     /// Returns the pCPU on which `task`, woken from `waker`, shall run (`select_task_rq`).
     ///
     /// `sync`: the waker is about to sleep.

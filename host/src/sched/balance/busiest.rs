@@ -78,7 +78,7 @@ impl Scheduler {
         if !Self::worth_pulling(&local, &busiest, average, idle, span.config.imbalance_pct) {
             return Verdict::Balanced;
         }
-        let imbalance = self.imbalance(pcpu, &local, &busiest, average);
+        let imbalance = self.imbalance(&local, &busiest, average);
         if imbalance == 0 {
             return Verdict::Balanced;
         }
@@ -158,7 +158,7 @@ impl Scheduler {
     }
 
     /// Returns how much load to pull so that neither side ends above the average.
-    fn imbalance(&self, pcpu: u32, local: &Stats, busiest: &Stats, average: u64) -> u64 {
+    fn imbalance(&self, local: &Stats, busiest: &Stats, average: u64) -> u64 {
         if self.halves_differences {
             // `calculate_imbalance` of 5.5 and later.
             let out = busiest.avg_load.saturating_sub(average) * busiest.power;
@@ -170,7 +170,7 @@ impl Scheduler {
             per_task = per_task.min(average);
         }
         if busiest.avg_load < average {
-            return self.small_imbalance(pcpu, local, busiest, per_task);
+            return Self::small_imbalance(local, busiest, per_task);
         }
         let mut above_capacity = u64::MAX;
         if !busiest.uneven {
@@ -183,19 +183,15 @@ impl Scheduler {
         let into = average.saturating_sub(local.avg_load) * local.power;
         let imbalance = out.min(into) / POWER;
         if imbalance < per_task {
-            self.small_imbalance(pcpu, local, busiest, per_task)
+            Self::small_imbalance(local, busiest, per_task)
         } else {
             imbalance
         }
     }
 
     /// Handles an imbalance below one thread. Returns the load of a thread if moving one gains capacity, or 0.
-    fn small_imbalance(&self, pcpu: u32, local: &Stats, busiest: &Stats, per_task: u64) -> u64 {
-        let here_per_task = if local.nr_running > 0 {
-            local.load_per_task()
-        } else {
-            self.load_per_task(pcpu)
-        };
+    fn small_imbalance(local: &Stats, busiest: &Stats, per_task: u64) -> u64 {
+        let here_per_task = local.load_per_task();
         let factor = if local.nr_running > 0 && per_task > here_per_task {
             1
         } else {
@@ -380,7 +376,7 @@ mod tests {
             ),
         ] {
             for (halves, expected) in [(false, classic), (true, halving)] {
-                let found = scheduler(halves).imbalance(0, &local, &busiest, average);
+                let found = scheduler(halves).imbalance(&local, &busiest, average);
                 assert_eq!(
                     found, expected,
                     "{local:?} from {busiest:?}, average {average}, {halves}"
@@ -392,11 +388,11 @@ mod tests {
             uneven: true,
             ..group(4_096, 1_024, 4, 3, POWER)
         };
-        assert_eq!(scheduler(false).imbalance(0, &here(0, POWER), &uneven, 2_048), 2_048);
+        assert_eq!(scheduler(false).imbalance(&here(0, POWER), &uneven, 2_048), 2_048);
         // A group below the average gives a thread if that gains capacity, and nothing since 5.5.
         let below = group(1_000, 500, 2, 1, POWER);
-        assert_eq!(scheduler(false).imbalance(0, &here(100, POWER), &below, 1_500), 500);
-        assert_eq!(scheduler(true).imbalance(0, &here(100, POWER), &below, 1_500), 0);
+        assert_eq!(scheduler(false).imbalance(&here(100, POWER), &below, 1_500), 500);
+        assert_eq!(scheduler(true).imbalance(&here(100, POWER), &below, 1_500), 0);
     }
 
     #[test]
@@ -426,7 +422,7 @@ mod tests {
             (0, group(2_048, 2_048, 1, 1, POWER), group(2_100, 1_050, 2, 1, POWER)),
         ] {
             let per_task = busiest.load_per_task();
-            let found = scheduler(false).small_imbalance(0, &local, &busiest, per_task);
+            let found = Scheduler::small_imbalance(&local, &busiest, per_task);
             assert_eq!(found, expected, "{local:?} from {busiest:?}");
         }
     }

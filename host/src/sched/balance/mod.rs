@@ -208,23 +208,19 @@ impl Scheduler {
         }
         domain.failed += 1;
         domain.interval_ms = config.min_interval_ms;
-        if domain.failed <= config.cache_nice_tries + 2 {
+        let tries = config.cache_nice_tries;
+        if domain.failed <= tries + 2 {
             return;
         }
+        domain.interval_ms = (2 * domain.interval_ms).min(config.max_interval_ms);
         let movable = self
             .rq(from)
             .curr
             .is_some_and(|curr| self.threads[curr].may_run_on(pcpu));
-        let domain = &mut self.topology.domains[pcpu as usize][level];
-        let config = &self.topology.spans[domain.span].config;
         if !movable {
-            domain.interval_ms = (2 * domain.interval_ms).min(config.max_interval_ms);
             return;
         }
-        domain.failed = config.cache_nice_tries + 1;
-        if domain.interval_ms < config.max_interval_ms {
-            domain.interval_ms *= 2;
-        }
+        self.topology.domains[pcpu as usize][level].failed = tries + 1;
         if self.rq(from).push_to.is_none() {
             self.rq_mut(from).push_to = Some(pcpu);
             self.resched(from, step);

@@ -73,12 +73,6 @@ pub trait ApicRegisters {
         }
     }
 
-    /// Returns the highest pending vector, if its priority class is above the processor's.
-    fn deliverable(&self) -> Option<u8> {
-        let vector = self.highest(reg::IRR)?;
-        (u32::from(vector) & 0xf0 > self.processor_priority() & 0xf0).then_some(vector)
-    }
-
     /// Moves `vector` from IRR to ISR. Returns `false`, and changes nothing, if it is not pending.
     fn begin_service(&self, vector: u8) -> bool {
         let pending = self.remove(reg::IRR, vector);

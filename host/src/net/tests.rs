@@ -88,3 +88,52 @@ fn packets_wait_for_buffers_and_none_is_lost() {
         .collect();
     assert_eq!(returned, (0..10).collect::<Vec<_>>());
 }
+
+#[test]
+fn a_packet_costs_the_worker_what_it_costs_or_the_device_next_to_nothing() {
+    for (assigned, from_guest, serve, to_guest) in [
+        (false, costs::FROM_GUEST, costs::SERVE, costs::TO_GUEST),
+        (true, costs::HARDWARE, costs::SERVE_AT_PORT, costs::HARDWARE),
+    ] {
+        let mut connection = if assigned {
+            Connection::assigned()
+        } else {
+            Connection::default()
+        };
+        let network = Network::default();
+        network.transmit.available.store(1, Relaxed);
+        network.receive.available.store(1, Relaxed);
+        let sends = [Action::Work(from_guest), Action::WakeOther, Action::Sleep];
+        assert_eq!(sends.map(|_| connection.worker(&network)), sends);
+        let answers = [Action::Work(serve), Action::WakeOther, Action::Sleep];
+        assert_eq!(answers.map(|_| connection.server()), answers);
+        let receives = [Action::Work(to_guest), Action::Signal, Action::Sleep];
+        assert_eq!(receives.map(|_| connection.worker(&network)), receives);
+        assert_eq!(connection.served(), 1);
+    }
+}
+
+#[test]
+fn a_device_that_asks_for_the_doorbell_sees_an_offer_that_came_before() {
+    let most = holdfast_abi::virtio::QUEUE_SIZE as u16;
+    for (start, offered, there) in [
+        (0, 0, false),
+        (0, 1, true),
+        (7, most, true),
+        (7, most + 1, false),
+        (u16::MAX, 2, true),
+    ] {
+        let network = Network::default();
+        let queue = &network.transmit;
+        let mut device = DeviceQueue::default();
+        // It has taken all that was offered until now, one by one.
+        for number in 0..start {
+            queue.available.store(number.wrapping_add(1), Relaxed);
+            assert!(device.pop(queue).is_some());
+        }
+        queue.available.store(start.wrapping_add(offered), Relaxed);
+        assert_eq!(device.enable(queue), there, "{offered} offers");
+        assert_eq!(queue.available_event.load(Relaxed), start, "the next entry");
+        assert_eq!(device.pop(queue).is_some(), there, "{offered} offers");
+    }
+}

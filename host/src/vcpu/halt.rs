@@ -3,6 +3,7 @@
 //! - **No lost kick**: a kick latched before or during a halt ends it. Only the end of a halt clears the latch.
 
 use crate::boundary::{Cost, Run, VcpuId, VcpuState};
+use crate::config::HostConfig;
 use crate::step::Step;
 use crate::vcpu::wing::{Resume, VcpuWing};
 use crate::vcpu::{Activity, MpState};
@@ -104,38 +105,83 @@ impl VcpuWing {
             at.counters.halt_wait_ns += step.now - blocked_at;
         }
         let halted = step.now - at.halt.since;
-        let poll = at.halt.poll_ns;
-        self.guests.vcpus[vcpu].halt.poll_ns = self.adjusted(poll, halted, cap);
+        let poll = adjusted(&self.config, self.guests.vcpus[vcpu].halt.poll_ns, halted, cap);
+        self.guests.vcpus[vcpu].halt.poll_ns = poll;
     }
+}
 
-    /// Returns the polling time after a halt that took `halted` nanoseconds and polled for `poll`.
-    fn adjusted(&self, poll: u64, halted: u64, cap: u64) -> u64 {
-        if cap == 0 {
-            0
-        } else if halted <= poll {
-            poll
-        } else if poll > 0 && halted > cap {
-            self.shrunk(poll)
-        } else if poll < cap && halted < cap {
-            self.grown(poll).min(cap)
-        } else {
-            poll
-        }
+/// Returns the polling time after a halt that took `halted` nanoseconds and polled for `poll`, if it may be up to
+/// `cap`.
+fn adjusted(config: &HostConfig, poll: u64, halted: u64, cap: u64) -> u64 {
+    if cap == 0 {
+        0
+    } else if halted <= poll {
+        poll
+    } else if poll > 0 && halted > cap {
+        shrunk(config, poll)
+    } else if poll < cap && halted < cap {
+        grown(config, poll).min(cap)
+    } else {
+        poll
     }
+}
 
-    fn grown(&self, poll: u64) -> u64 {
-        if self.config.halt_poll_grow == 0 {
-            return poll;
-        }
-        (poll * self.config.halt_poll_grow).max(self.config.halt_poll_grow_start_ns)
+fn grown(config: &HostConfig, poll: u64) -> u64 {
+    if config.halt_poll_grow == 0 {
+        return poll;
     }
+    (poll * config.halt_poll_grow).max(config.halt_poll_grow_start_ns)
+}
 
-    fn shrunk(&self, poll: u64) -> u64 {
-        let shrunk = poll.checked_div(self.config.halt_poll_shrink).unwrap_or(0);
-        if shrunk < self.config.halt_poll_grow_start_ns {
-            0
-        } else {
-            shrunk
+fn shrunk(config: &HostConfig, poll: u64) -> u64 {
+    let shrunk = poll.checked_div(config.halt_poll_shrink).unwrap_or(0);
+    if shrunk < config.halt_poll_grow_start_ns {
+        0
+    } else {
+        shrunk
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polling_adapts_to_halts_as_in_kvm() {
+        // Grows by 2 from 10 and shrinks by 4. The polling time and the halt before, the longest time, and the polling
+        // time after.
+        let config = HostConfig {
+            halt_poll_grow: 2,
+            halt_poll_grow_start_ns: 10,
+            halt_poll_shrink: 4,
+            ..HostConfig::default()
+        };
+        for (poll, halted, cap, after) in [
+            (0, 5, 200, 10),
+            (0, 199, 200, 10),
+            (0, 200, 200, 0),
+            (0, 300, 200, 0),
+            (20, 20, 200, 20),
+            (20, 21, 200, 40),
+            (20, 199, 200, 40),
+            (20, 200, 200, 20),
+            (150, 199, 200, 200),
+            (200, 199, 200, 200),
+            (200, 200, 200, 200),
+            (200, 201, 200, 50),
+            (40, 201, 200, 10),
+            (39, 201, 200, 0),
+            (20, 15, 0, 0),
+            (20, 300, 0, 0),
+        ] {
+            assert_eq!(adjusted(&config, poll, halted, cap), after, "{poll}, {halted} of {cap}");
         }
+        let fixed = HostConfig {
+            halt_poll_grow: 0,
+            halt_poll_shrink: 0,
+            ..config
+        };
+        assert_eq!(adjusted(&fixed, 20, 30, 200), 20, "it does not grow");
+        assert_eq!(adjusted(&fixed, 20, 300, 200), 0, "it shrinks to nothing");
     }
 }

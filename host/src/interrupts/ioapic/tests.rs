@@ -1,6 +1,7 @@
 //! Tests of the register file alone.
 
 use holdfast_abi::ioapic as reg;
+use proptest::prelude::*;
 
 use super::*;
 
@@ -43,6 +44,8 @@ fn registers_read_as_the_datasheet_has_them() {
         "there are 24 entries"
     );
     assert_eq!(read(&mut ioapic, 0xff), 0);
+    assert_eq!(ioapic.read(reg::SELECT), 0xff, "the selector");
+    assert_eq!(ioapic.read(reg::SELECT + 4), 0, "no register");
 }
 
 #[test]
@@ -113,5 +116,29 @@ fn a_pin_that_becomes_edge_triggered_has_no_interrupt_to_be_ended() {
         ioapic.entries[3] |= reg::ENTRY_LEVEL | reg::ENTRY_REMOTE_IRR;
         write(&mut ioapic, reg::REDIRECTION + 7, 0x0500_0000);
         assert!(ioapic.entries[3] & reg::ENTRY_REMOTE_IRR != 0);
+    }
+}
+
+/// A redirection entry with one of a few vectors, and any remote IRR (bit 14), trigger mode (15) and mask (16).
+fn entry() -> impl Strategy<Value = u64> {
+    (0x50u64..0x54, 0u64..8).prop_map(|(vector, gates)| vector | gates << 14)
+}
+
+proptest! {
+    /// The bits of the 82093AA datasheet decide which pins have what to do with a vector.
+    #[test]
+    fn entries_decide_by_their_bits(entries in prop::array::uniform24(entry()), asserted in any::<u32>()) {
+        let ioapic = Ioapic { entries, asserted, ..Ioapic::default() };
+        let has = |pin: u32, bit: u32| entries[pin as usize] >> bit & 1 == 1;
+        for vector in 0x50..0x54 {
+            let pins = || (0..24).filter(|&pin| entries[pin as usize] as u8 == vector);
+            prop_assert_eq!(ioapic.owns(vector), pins().any(|pin| has(pin, 15)), "{:#x}", vector);
+            let waiting = pins().filter(|&pin| has(pin, 14));
+            prop_assert!(ioapic.waiting_for_end(vector).eq(waiting), "{:#x}", vector);
+        }
+        for pin in 0..24 {
+            let open = has(pin, 15) && !has(pin, 14) && !has(pin, 16);
+            prop_assert_eq!(ioapic.wants_to_send(pin), open && asserted >> pin & 1 == 1, "pin {}", pin);
+        }
     }
 }

@@ -123,3 +123,23 @@ impl Message {
             }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_logical_destination_of_x2apic_names_up_to_sixteen_ids_of_one_cluster() {
+        // Cluster 2 (IDs 32 to 47), members 0, 3 and 15.
+        for (shorthand, names) in [(reg::ICR_SHORTHAND_NONE, true), (reg::ICR_SHORTHAND_NONE + 1, false)] {
+            let message = Message {
+                shorthand,
+                ..Message::of_icr(0, 0x40, 0x0002_8009, true)
+            };
+            for id in 0..0x100 {
+                let expected = names && [32, 35, 47].contains(&id);
+                assert_eq!(message.names_x2apic(id), expected, "{id}, shorthand {shorthand}");
+            }
+        }
+    }
+}

@@ -174,3 +174,164 @@ impl Lapic {
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A counter of 2 GHz: two of its ticks are a nanosecond.
+    const BASE: TimerBase = TimerBase {
+        tsc_hz: 2_000_000_000,
+        min_period_ns: 500,
+    };
+
+    #[derive(Clone, Copy, Debug)]
+    enum Act {
+        /// Mode (bits 17 and 18), mask and vector.
+        Lvt(u32, bool, u8),
+        Initial(u32),
+        Divide(u32),
+        Deadline(u64),
+        Pass(u64),
+        Migrate(u64),
+    }
+
+    fn act() -> impl Strategy<Value = Act> {
+        prop_oneof![
+            3 => (0u32..3, any::<bool>(), any::<u8>()).prop_map(|(mode, masked, vector)| Act::Lvt(mode, masked, vector)),
+            3 => prop_oneof![Just(0), 1u32..2_000].prop_map(Act::Initial),
+            2 => (0u32..16).prop_map(Act::Divide),
+            3 => prop_oneof![Just(0), 1u64..40_000].prop_map(Act::Deadline),
+            4 => (1u64..3_000).prop_map(Act::Pass),
+            1 => (0u64..3_000).prop_map(Act::Migrate),
+        ]
+    }
+
+    /// A timer in plain words (SDM volume 3, "APIC Timer"). It counts nanoseconds.
+    #[derive(Clone, Copy, Debug, Default)]
+    struct Plain {
+        mode: u32,
+        masked: bool,
+        vector: u8,
+        initial: u32,
+        divide: u32,
+        due: Option<u64>,
+        period: u64,
+        tsc: u64,
+    }
+
+    impl Plain {
+        fn divider(&self) -> u64 {
+            [2, 4, 8, 16, 32, 64, 128, 1][(self.divide & 3 | (self.divide & 8) >> 1) as usize]
+        }
+
+        fn start(&mut self, now: u64) {
+            self.due = None;
+            if self.initial > 0 {
+                let least = if self.mode == 1 { 500 } else { 0 };
+                self.period = (u64::from(self.initial) * self.divider()).max(least);
+                self.due = Some(now + self.period);
+            }
+        }
+
+        /// Returns whether the timer of the host has to be set again.
+        fn act(&mut self, act: Act, now: u64) -> bool {
+            let by_deadline = self.mode == 2;
+            match act {
+                Act::Lvt(mode, masked, vector) => {
+                    let switches = by_deadline != (mode == 2);
+                    if switches {
+                        let divide = self.divide;
+                        *self = Plain {
+                            divide,
+                            ..Plain::default()
+                        };
+                    }
+                    (self.mode, self.masked, self.vector) = (mode, masked, vector);
+                    switches
+                }
+                Act::Initial(count) => {
+                    if !by_deadline {
+                        self.initial = count;
+                        self.start(now);
+                    }
+                    !by_deadline
+                }
+                Act::Divide(bits) => {
+                    self.divide = bits & 0xb;
+                    let counts = !by_deadline && self.due.is_some();
+                    if counts {
+                        self.start(now);
+                    }
+                    counts
+                }
+                Act::Deadline(tsc) => {
+                    if by_deadline {
+                        self.tsc = tsc;
+                        self.due = (tsc > 0).then_some(tsc.div_ceil(2).max(now));
+                    }
+                    by_deadline
+                }
+                Act::Pass(_) | Act::Migrate(_) => false,
+            }
+        }
+
+        /// Returns the vector at the end of the time, unless it is masked. Ends that are missed count as one.
+        fn expire(&mut self, now: u64) -> Option<u8> {
+            self.tsc = 0;
+            let mut next = self.due.take().filter(|_| self.mode == 1);
+            while next.is_some_and(|due| due <= now) {
+                next = next.map(|due| due + self.period);
+            }
+            self.due = next;
+            (!self.masked).then_some(self.vector)
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        #[test]
+        fn a_timer_counts_as_the_manual_has_it(acts in prop::collection::vec(act(), 1..40)) {
+            let mut lapic = Lapic::new(0);
+            lapic.write(reg::SVR, 0x1ff, 0, &BASE);
+            let mut plain = Plain { masked: true, ..Plain::default() };
+            let mut now = 1;
+            for act in acts {
+                let asks = match act {
+                    Act::Lvt(mode, masked, vector) => {
+                        let value = mode << 17 | u32::from(masked) << 16 | u32::from(vector);
+                        lapic.write(reg::LVT_TIMER, value, now, &BASE)
+                    }
+                    Act::Initial(count) => lapic.write(reg::TIMER_INITIAL, count, now, &BASE),
+                    Act::Divide(bits) => lapic.write(reg::TIMER_DIVIDE, bits, now, &BASE),
+                    Act::Deadline(tsc) => lapic.write_tsc_deadline(tsc, now, &BASE),
+                    Act::Pass(ns) => {
+                        now += ns;
+                        if plain.due.is_some_and(|due| due <= now) {
+                            prop_assert_eq!(lapic.timer_expired(now), plain.expire(now));
+                        }
+                        Action::None
+                    }
+                    Act::Migrate(ns) => {
+                        // The clock of the other host is ahead.
+                        let saved = lapic.save_timer(now);
+                        plain.due = plain.due.map(|due| due.max(now) + ns);
+                        now += ns;
+                        lapic.load_timer(&saved, now);
+                        Action::None
+                    }
+                };
+                let expected = if plain.act(act, now) { Action::Timer } else { Action::None };
+                prop_assert_eq!(asks, expected, "{:?}", act);
+                prop_assert_eq!(lapic.timer.deadline, plain.due, "{:?}", act);
+                prop_assert_eq!(lapic.tsc_deadline(), plain.tsc);
+                prop_assert_eq!(lapic.read(reg::TIMER_INITIAL, now), plain.initial);
+                let left = plain.due.filter(|_| plain.mode != 2).map_or(0, |due| (due - now) / plain.divider());
+                prop_assert_eq!(u64::from(lapic.read(reg::TIMER_CURRENT, now)), left);
+            }
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! What the schedulers of each kernel have.
 
-use super::super::config::{Features, SchedConfig, SchedulerKind};
+use super::super::config::{DomainConfig, Features, SchedConfig, SchedulerKind, ShareRule, YieldRule};
 
 /// The schedulers, oldest first.
 const KINDS: [SchedulerKind; 8] = [
@@ -49,4 +49,59 @@ fn each_feature_comes_with_a_kernel_and_goes_with_a_kernel() {
             assert_eq!(has(&SchedConfig::of(kind).features), expected, "{name} of {kind:?}");
         }
     }
+}
+
+#[test]
+fn parameters_change_with_the_kernels_that_changed_them() {
+    // docs/spec/host.md, "EEVDF" and "Weights and groups".
+    let all = KINDS.map(SchedConfig::of);
+    assert_eq!(
+        all.map(|of| of.base_slice_ns / 10_000),
+        [75, 75, 75, 75, 75, 75, 70, 70]
+    );
+    let shares = all.map(|of| of.shares);
+    assert_eq!(shares[..3], [ShareRule::Walk, ShareRule::Window, ShareRule::Geometric]);
+    assert!(shares[3..7].iter().all(|&rule| rule == ShareRule::Geometric));
+    assert_eq!(shares[7], ShareRule::Concurrent);
+    let yields = all.map(|of| of.yields);
+    assert_eq!(yields[0], YieldRule::OwnGroup);
+    assert!(yields[1..7].iter().all(|&rule| rule == YieldRule::Whole));
+    assert_eq!(yields[7], YieldRule::Forfeit);
+}
+
+#[test]
+fn levels_are_balanced_as_in_each_kernel() {
+    // docs/spec/host.md, "Load balancing": for threads of a core, cores of a cache, packages and nodes the busy factor
+    // and the imbalance in per cent. Whether intervals follow the span, and pulls halve the difference.
+    for (kinds, busy, pct, by_span, halves) in [
+        (0..2, [64, 64, 64, 32], [110, 125, 125, 125], false, false),
+        (2..3, [32; 4], [110, 117, 125, 125], true, false),
+        (3..8, [16; 4], [110, 117, 117, 117], true, true),
+    ] {
+        for kind in &KINDS[kinds] {
+            let of = SchedConfig::of(*kind).balance;
+            let levels = [of.smt, of.cache, of.package, of.numa];
+            assert_eq!(levels.map(|at| at.busy_factor), busy, "{kind:?}");
+            assert_eq!(levels.map(|at| at.imbalance_pct), pct, "{kind:?}");
+            assert_eq!(levels.map(|at| at.cache_nice_tries), [0, 1, 1, 2], "{kind:?}");
+            assert_eq!(
+                (of.intervals_by_span, of.halves_differences),
+                (by_span, halves),
+                "{kind:?}"
+            );
+            assert_eq!(
+                (of.nr_migrate, of.migration_cost_ns, of.sockets_are_nodes),
+                (32, 500_000, true)
+            );
+            let history = |at: DomainConfig| at.busy_index + at.idle_index > 0;
+            assert_eq!(
+                levels.map(history),
+                if halves { [false; 4] } else { [false, true, true, true] }
+            );
+        }
+    }
+    let first = SchedConfig::of(SchedulerKind::Cfs33).balance;
+    let intervals =
+        [first.smt, first.cache, first.package, first.numa].map(|at| [at.min_interval_ms, at.max_interval_ms]);
+    assert_eq!(intervals, [[1, 2], [1, 4], [1, 4], [8, 32]]);
 }

@@ -100,6 +100,33 @@ fn a_new_weight_leaves_lag_and_the_rest_of_the_slice() {
 }
 
 #[test]
+fn a_new_thread_has_half_a_slice_until_its_first_deadline_and_a_woken_one_a_whole() {
+    for nice in [0, -5, 5] {
+        let config = HostConfig {
+            sched: SchedConfig::of(SchedulerKind::Eevdf66),
+            ..HostConfig::default()
+        };
+        let mut bench = Bench::new(&config, 1, 1);
+        let Rules::Eevdf(eevdf) = bench.sched.hierarchy.policy else {
+            panic!("not eevdf")
+        };
+        let task = bench.sched.add_thread(weight::of_nice(nice), ROOT, None);
+        let rest = |bench: &Bench| {
+            let entity = &bench.sched.hierarchy.entities[bench.sched.threads[task].entity];
+            entity.deadline.wrapping_sub(entity.vruntime)
+        };
+        bench.on(0, |sched, step| sched.start_thread(task, step));
+        let slice = weight::scaled(eevdf.slice, weight::of_nice(nice));
+        assert_eq!(rest(&bench), slice / 2, "nice {nice}");
+        bench.schedule(0);
+        bench.on(0, |sched, _| sched.sleep(0));
+        bench.schedule(0);
+        bench.on(0, |sched, step| sched.wake(task, step));
+        assert_eq!(rest(&bench), slice, "nice {nice}");
+    }
+}
+
+#[test]
 fn a_picked_thread_keeps_the_pcpu_until_its_deadline_under_run_to_parity() {
     for (parity, postponed, kept) in [(true, false, true), (true, true, false), (false, false, false)] {
         let mut config = HostConfig {

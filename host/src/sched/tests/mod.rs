@@ -8,10 +8,12 @@ mod lazy;
 mod loads;
 mod passes;
 mod placement;
+mod plain;
 mod played;
 mod quota;
 mod random;
 mod rig;
+mod rules;
 mod shares;
 
 use proptest::prelude::*;

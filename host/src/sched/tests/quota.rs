@@ -277,6 +277,40 @@ fn returned_quota_is_distributed_if_it_is_worth_a_timer() {
 }
 
 #[test]
+fn periods_follow_each_other_while_quota_is_drawn() {
+    for draws in [true, false] {
+        let (mut bench, group, queue) = pool(5 * MS, 0, |at| {
+            (at.idle, at.pool, at.throttled) = (true, MS, Vec::new())
+        });
+        if draws {
+            bench.sched.hierarchy.charge_quota(queue, 1);
+        }
+        bench.now = PERIOD;
+        bench.on(0, |sched, step| sched.bandwidth_timer(Timer::Period(group), step));
+        let next = draws.then_some((Timer::Period(group), 2 * PERIOD));
+        assert_eq!(bench.sched.next_timer(), next, "draws {draws}");
+    }
+}
+
+#[test]
+fn returned_quota_waits_for_a_period_that_is_less_than_two_milliseconds_away() {
+    for (pool_ns, ends, resumes) in [
+        (MS + 1, 52 * MS, true),
+        (MS + 1, 52 * MS - 1, false),
+        (MS, PERIOD, false),
+    ] {
+        let (mut bench, group, _) = pool(MS, 0, |at| (at.slack, at.pool, at.ends) = (true, pool_ns, ends));
+        let at = &bench.sched.hierarchy.groups[group];
+        let waits = at.queues[1].expect("a queue");
+        let quota = &mut bench.sched.hierarchy.queues[waits].quota;
+        (quota.throttled, quota.throttles) = (true, 1);
+        bench.on(0, |sched, step| sched.bandwidth_timer(Timer::Slack(group), step));
+        let throttled = bench.sched.hierarchy.queues[waits].quota.throttled;
+        assert_eq!(!throttled, resumes, "{pool_ns} ns until {ends}");
+    }
+}
+
+#[test]
 fn quota_of_an_earlier_period_is_not_returned_where_it_expires() {
     for (expires, generation, returns) in [(true, 3, true), (true, 2, false), (false, 2, true)] {
         let (mut bench, group, queue) = pool(5 * MS, 5 * MS as i64, |at| at.generation = 3);
@@ -295,6 +329,41 @@ fn quota_of_an_earlier_period_is_not_returned_where_it_expires() {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+
+    /// A queue is charged, and draws a slice once it has used its last one. It pays its debt out of the new one.
+    #[test]
+    fn a_queue_draws_a_slice_when_its_last_one_is_used_up(
+        left in -3i64..4, ran in 0u64..8, slice in 0u64..6, in_pool in 0u64..12,
+        age in 0u64..3, expires in any::<bool>(), active in any::<bool>(), now in 0u64..5,
+    ) {
+        let (mut bench, group, queue) = pool(slice, left, |at| (at.pool, at.generation, at.active) = (in_pool, 5, active));
+        let now = 50 * MS + now * PERIOD / 2;
+        bench.sched.begin(now);
+        let hierarchy = &mut bench.sched.hierarchy;
+        hierarchy.quota_expires = expires;
+        hierarchy.queues[queue].quota.generation = 5 - age;
+        hierarchy.charge_quota(queue, ran);
+        let mut expected = if expires && age > 0 { left.min(0) } else { left } - ran as i64;
+        let draws = expected <= 0;
+        let (mut rest, mut ends) = (in_pool, PERIOD);
+        if draws && !active {
+            // A new period in the old phase.
+            rest = 40 * MS;
+            ends += PERIOD;
+            while ends <= now {
+                ends += PERIOD;
+            }
+        }
+        let drawn = if draws { rest.min((slice as i64 - expected) as u64) } else { 0 };
+        expected += drawn as i64;
+        let bandwidth = hierarchy.groups[group].bandwidth.as_ref().expect("a quota");
+        prop_assert_eq!(hierarchy.queues[queue].quota.left, expected);
+        prop_assert_eq!(bandwidth.pool, rest - drawn);
+        prop_assert_eq!((bandwidth.ends, bandwidth.active), (ends, active || draws));
+        prop_assert_eq!(bandwidth.idle, drawn == 0);
+        let timer = (draws && !active).then_some((Timer::Period(group), ends));
+        prop_assert_eq!(bench.sched.next_timer(), timer);
+    }
 
     /// Queues that were throttled pay their debts out of the pool, the first throttled first. Each of them runs again
     /// as soon as it has any quota, and no quota is made.

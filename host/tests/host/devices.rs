@@ -379,3 +379,39 @@ fn x2apic_guests_are_reached_by_devices_in_their_first_cluster() {
     msi(&mut world, msi::address(0xff), 0x71);
     assert_eq!(counts(&world), [2, 2]);
 }
+
+#[test]
+fn a_split_ioapic_is_visited_for_each_access_and_each_end_of_a_level() {
+    for (split_irqchip, visits) in [(true, 3), (false, 0)] {
+        for (trigger, ends) in [(ioapic::ENTRY_LEVEL as u32, 1), (0, 0)] {
+            let mut world = World::new(&HostConfig::default(), &places(1, 5, 1));
+            let vm = VmConfig {
+                split_irqchip,
+                ..VmConfig::default()
+            };
+            let mut ops = vec![apic(reg::SVR, 0x1ff)];
+            ops.extend(pin_register(ioapic::REDIRECTION + 2 * 5, 0x61 | trigger));
+            ops.extend([
+                Op::Exit(Exit::MmioRead {
+                    address: ioapic::ADDRESS + u64::from(ioapic::WINDOW),
+                    bytes: 4,
+                }),
+                Op::Interrupts(true),
+            ]);
+            world.add_vm(&vm, &[vec![0]], vec![Guest::script(ops)]);
+            world.start();
+            world.run_until(MS);
+            line(&mut world, 5, true);
+            line(&mut world, 5, false);
+            assert!(!world.guests[0].injected.is_empty());
+            // A level that lasts is sent again after each end.
+            let ended = world.guests[0].injected.len() as u64 * ends;
+            let expected = if split_irqchip { visits + ended } else { 0 };
+            assert_eq!(
+                world.counter(VmId(0), "userspace_exits"),
+                expected,
+                "split {split_irqchip}, {trigger:#x}"
+            );
+        }
+    }
+}

@@ -1,9 +1,11 @@
 //! Who gets how much of the CPUs: shares by weight, groups, no starvation, conservation of time.
 
-use holdfast_host::{Host, HostConfig, Nanos, Quota, TaskConfig, TickPhase, VmConfig, VmGroup};
+use holdfast_host::{
+    ConfigError, Exit, GroupId, Host, HostConfig, Nanos, Quota, TaskConfig, TickPhase, VcpuState, VmConfig, VmGroup,
+};
 use proptest::prelude::*;
 
-use crate::world::{Guest, MS, World, places};
+use crate::world::{Guest, MS, Op, World, apic, places};
 
 const SECOND: u64 = 1_000 * MS;
 
@@ -75,6 +77,61 @@ fn a_group_shares_as_one() {
     world.run_until(10 * SECOND);
     let single = world.vcpu_time(4) as f64 / (10 * SECOND) as f64;
     assert!((single - 0.5).abs() < 0.02, "{single}");
+}
+
+#[test]
+fn a_task_group_shares_as_one() {
+    // Three tasks in a group with a third of the shares of the task outside it.
+    let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));
+    let group = world.host.add_group(None, 341).expect("a group");
+    for of in [Some(group), Some(group), Some(group), None] {
+        let task = TaskConfig {
+            group: of,
+            ..TaskConfig::default()
+        };
+        world.add_task(&task, u64::MAX, 0);
+    }
+    world.start();
+    world.run_until(10 * SECOND);
+    let outside = world.cpu_time(world.plain[3].0) as f64 / (10 * SECOND) as f64;
+    assert!((outside - 0.75).abs() < 0.02, "{outside}");
+}
+
+#[test]
+fn a_group_gets_one_quota_and_the_root_none() {
+    let quota = Quota {
+        quota_ns: 10 * MS,
+        period_ns: 100 * MS,
+    };
+    let mut host = Host::new(&HostConfig::default(), &places(1, 1, 1)).expect("a host");
+    let group = host.add_group(None, 1024).expect("a group");
+    assert_eq!(host.set_quota(group, quota), Ok(()));
+    assert_eq!(host.set_quota(group, quota), Err(ConfigError::UnknownGroup(group)));
+    assert_eq!(
+        host.set_quota(GroupId(0), quota),
+        Err(ConfigError::UnknownGroup(GroupId(0)))
+    );
+}
+
+#[test]
+fn an_idle_pcpu_has_no_tick() {
+    let config = HostConfig {
+        hz: 1000,
+        ..HostConfig::default()
+    };
+    let mut world = World::new(&config, &places(1, 1, 1));
+    world.add_task(&TaskConfig::default(), 10 * MS, SECOND);
+    world.start();
+    world.run_until(5 * MS);
+    assert!(
+        world.timers[0].is_some_and(|at| at <= 6 * MS),
+        "it has ticks while the task runs"
+    );
+    world.run_until(50 * MS);
+    assert!(
+        world.timers[0].is_some_and(|at| at > SECOND),
+        "it waits for the task to wake"
+    );
 }
 
 #[test]
@@ -240,6 +297,65 @@ fn the_throttling_of_a_guest_is_the_sum_over_its_groups() {
     let throttled = all.throttled_ns as f64 / (2 * SECOND) as f64;
     assert!((throttled - 0.6).abs() < 0.05, "{all:?}");
     assert_eq!(world.host.vm_throttling(other, Nanos(world.now)), None);
+}
+
+#[test]
+fn a_vcpu_that_waits_is_shown_throttled_as_long_as_its_group_is() {
+    // All on one pCPU: two hogs and a sleeper with a quota, and a task. The sleeper is woken by its timer.
+    let mut world = World::new(&HostConfig::default(), &places(1, 2, 1));
+    let vm = VmConfig {
+        group: VmGroup::Own { shares: 1024 },
+        quota: Some(Quota {
+            quota_ns: 20 * MS,
+            period_ns: 100 * MS,
+        }),
+        ..VmConfig::default()
+    };
+    let mut step = 0;
+    let sleeper = Guest::new(Box::new(move || {
+        step += 1;
+        match step {
+            1 => apic(0xf0, 0x1ff),
+            2 => apic(0x3e0, 11),
+            3 => apic(0x320, 1 << 17 | 0x40),
+            4 => apic(0x380, 17_000_000),
+            5 => Op::Interrupts(true),
+            _ => Op::Exit(Exit::Hlt),
+        }
+    }));
+    let affinity = [vec![1], vec![1], vec![1]];
+    let vm = world.add_vm(&vm, &affinity, vec![Guest::hog(), Guest::hog(), sleeper]);
+    let task = TaskConfig {
+        affinity: vec![1],
+        ..TaskConfig::default()
+    };
+    world.add_task(&task, u64::MAX, 0);
+    world.start();
+    let mut seen = Vec::new();
+    for step in 1..20_000 {
+        world.run_until(step * MS / 10);
+        let throttled = |at| world.host.vm_throttling(vm, Nanos(at)).map(|all| all.throttled_ns);
+        // The time of a throttling that lasts goes on.
+        let lasts = throttled(world.now + 1) > throttled(world.now);
+        for (vcpu, guest) in world.guests.iter().enumerate() {
+            if matches!(
+                guest.life,
+                VcpuState::Preempted | VcpuState::Woken | VcpuState::Throttled
+            ) {
+                assert_eq!(
+                    guest.life == VcpuState::Throttled,
+                    lasts,
+                    "vcpu {vcpu} at {}",
+                    world.now
+                );
+                seen.push((guest.life, vcpu));
+            }
+        }
+    }
+    for waits in [VcpuState::Preempted, VcpuState::Throttled] {
+        assert!((0..2).all(|hog| seen.contains(&(waits, hog))), "{waits:?}");
+    }
+    assert!(seen.contains(&(VcpuState::Throttled, 2)));
 }
 
 #[test]

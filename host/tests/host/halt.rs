@@ -306,6 +306,27 @@ fn polling_shrinks_after_a_long_halt() {
 }
 
 #[test]
+fn successful_polls_count_the_time_from_the_halt_to_the_kick() {
+    // The first halt teaches the host to poll; of the others each polls until its kick.
+    let mut first = vec![];
+    for wait in [60 * US, 100 * US, 200 * US, 300 * US] {
+        first.extend([Op::Compute(wait), kick(1)]);
+    }
+    let config = HostConfig {
+        halt_poll_grow_start_ns: MS,
+        ..polling(100 * MS)
+    };
+    let mut world = pair(&config, first, [HLT, mark()].repeat(4));
+    world.run_until(20 * MS);
+    let vm = holdfast_host::VmId(0);
+    assert_eq!(world.counter(vm, "halt_successful_poll"), 3);
+    let polled = world.counter(vm, "halt_poll_success_ns");
+    assert!((580 * US..615 * US).contains(&polled), "{polled}");
+    let waited = world.counter(vm, "halt_wait_ns");
+    assert!((50 * US..65 * US).contains(&waited), "{waited}");
+}
+
+#[test]
 fn polling_ends_when_it_shrinks_below_its_first_length() {
     // Halts of 15 us grow the polling time 0, 10, 20 us. Long halts halve it: 10 us, and 5 us would be too short.
     let mut first = vec![];

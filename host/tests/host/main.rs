@@ -16,6 +16,7 @@ mod lapic;
 mod migration;
 mod plug;
 mod pv;
+mod registers;
 mod restored;
 mod rig;
 mod spin;

@@ -1,7 +1,10 @@
 //! Live migration: what is saved on one host goes on on another.
 
 use holdfast_abi::lapic as reg;
-use holdfast_host::{Host, HostConfig, Inhibit, Nanos, PendingEvents, RestoreError, SavedVcpu, VcpuId, VmConfig, VmId};
+use holdfast_host::{
+    Command, Host, HostConfig, Inhibit, Nanos, PendingEvents, RestoreError, Run, SavedVcpu, TaskConfig, VcpuId,
+    VmConfig, VmId,
+};
 use proptest::prelude::*;
 
 use crate::halt::{HLT, kick};
@@ -54,6 +57,37 @@ fn migrate(
     to.now = start;
     to.start();
     to
+}
+
+#[test]
+fn counters_go_on_where_they_were() {
+    let config = HostConfig::default();
+    let mut from = ring(1, 3, 2, &config);
+    from.start();
+    from.run_until(2 * MS);
+    let counters = |world: &World| Vec::from_iter(world.host.counters(VmId(0)));
+    let mut to = ring(1, 3, 2, &config);
+    assert_ne!(counters(&from), counters(&to));
+    to.host.continue_counters(&from.host);
+    assert_eq!(counters(&from), counters(&to));
+}
+
+#[test]
+fn vms_and_tasks_take_turns_to_start_on_the_host_to_which_they_migrate() {
+    let mut host = Host::new(&HostConfig::default(), &places(1, 1, 1)).expect("a host");
+    for vcpus in [2, 1] {
+        host.add_vm(&VmConfig::default(), vcpus, &[]).expect("a vm");
+    }
+    host.add_task(&TaskConfig::default()).expect("a task");
+    let (mut asked, mut out) = (Vec::new(), Vec::new());
+    let mut draw = |below| {
+        asked.push(below);
+        0
+    };
+    host.start_migrated(&mut draw, Nanos(0), &mut out);
+    assert_eq!(asked, [3, 2], "one draw for each turn but the first");
+    let runs = |command: &Command| matches!(command, Command::Run { run, .. } if *run != Run::Idle);
+    assert!(out.iter().any(runs), "a thread runs at once: {out:?}");
 }
 
 /// Returns whether the token still moves on the new host.

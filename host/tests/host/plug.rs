@@ -2,7 +2,7 @@
 
 use holdfast_abi::{hypercall, lapic, msr};
 use holdfast_host::{
-    Command, Event, Exit, HostConfig, MpState, Nanos, PauseHandling, PcpuId, Planted, PlugFaults, Run, VcpuId,
+    Command, Event, Exit, HostConfig, MpState, Nanos, PauseHandling, PcpuId, Planted, PlugFaults, Quota, Run, VcpuId,
     VcpuState, VmConfig, VmGroup, VmId,
 };
 
@@ -227,4 +227,79 @@ fn a_vcpu_that_left_has_the_state_of_power_on_and_one_that_keeps_its_state_is_se
     assert_eq!(leaves_nothing(PlugFaults::default()), [true; 2]);
     let kept = PlugFaults { state_stays: true };
     assert!(!leaves_nothing(kept)[0]);
+}
+
+#[test]
+fn a_vcpu_that_shuts_down_leaves_its_pcpu_to_the_others() {
+    let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));
+    let guests = vec![
+        Guest::script(vec![Op::Compute(MS), Op::Exit(Exit::Shutdown)]),
+        Guest::hog(),
+    ];
+    world.add_vm(&VmConfig::default(), &[], guests);
+    world.start();
+    world.run_until(50 * MS);
+    assert_eq!(world.guests[0].life, VcpuState::Dead);
+    let before = ran(&world, 1..2);
+    world.run_until(150 * MS);
+    assert!(ran(&world, 1..2) - before > 98 * MS);
+    assert!(ran(&world, 0..1) < 2 * MS);
+}
+
+#[test]
+fn only_the_first_vcpu_of_a_vm_that_waits_for_sipi_executes_at_once() {
+    for waits_for_sipi in [true, false] {
+        let mut world = World::new(&HostConfig::default(), &places(1, 3, 1));
+        let vm = VmConfig {
+            waits_for_sipi,
+            ..VmConfig::default()
+        };
+        world.add_vm(&vm, &[], (0..3).map(|_| Guest::hog()).collect());
+        world.start();
+        world.run_until(20 * MS);
+        for vcpu in 0..3 {
+            let executes = ran(&world, vcpu..vcpu + 1) > 0;
+            assert_eq!(
+                executes,
+                !waits_for_sipi || vcpu == 0,
+                "vcpu {vcpu}, waits {waits_for_sipi}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_vm_in_the_place_of_one_that_ended_has_its_quota() {
+    let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));
+    world.add_vm(
+        &VmConfig::default(),
+        &[],
+        vec![Guest::script(vec![Op::Exit(Exit::Hlt)])],
+    );
+    let limited = VmConfig {
+        group: VmGroup::Own { shares: 1024 },
+        quota: Some(Quota {
+            quota_ns: 30 * MS,
+            period_ns: 100 * MS,
+        }),
+        ..VmConfig::default()
+    };
+    let vm = world.add_vm(&limited, &[], vec![Guest::hog()]);
+    world.start();
+    world.run_until(250 * MS);
+    by_vmm(&mut world, |pcpu| Event::VmEnds { pcpu, vm });
+    world.run_until(500 * MS);
+    let before = world.host.vm_throttling(vm, Nanos(world.now)).expect("a quota");
+    assert_eq!(world.host.add_vm(&limited, 1, &[]), Ok(vm));
+    world.guests[1] = off(Guest::hog());
+    by_vmm(&mut world, |pcpu| Event::VmStarts { pcpu, vm });
+    let end = world.now + 1_000 * MS;
+    world.run_until(end);
+    let after = world.host.vm_throttling(vm, Nanos(world.now)).expect("the same quota");
+    assert!(
+        after.throttled_periods - before.throttled_periods >= 9,
+        "{before:?}, {after:?}"
+    );
+    let share = ran(&world, 1..2);
+    assert!((270 * MS..331 * MS).contains(&share), "{share}");
 }

@@ -1,8 +1,10 @@
 //! Tasks that are no vCPUs and are preempted only where they say so: a kernel's own.
 
-use holdfast_host::{Command, Event, Host, HostConfig, HostInterrupt, Nanos, PcpuId, Run, TaskConfig, TaskId};
+use holdfast_host::{
+    Command, Event, Host, HostConfig, HostInterrupt, Nanos, PcpuId, Run, TaskConfig, TaskId, VcpuId, VmConfig,
+};
 
-use crate::world::{MS, places};
+use crate::world::{Guest, MS, World, places};
 
 const HERE: PcpuId = PcpuId(0);
 
@@ -137,4 +139,21 @@ fn an_exec_moves_to_an_idle_pcpu() {
     assert!(out.contains(&Command::TaskWaits { task, pcpu }), "{out:?}");
     let interrupt = HostInterrupt::Reschedule;
     assert_eq!(bench.step(Event::Interrupt { pcpu, interrupt }).0, Run::Task(task));
+}
+
+#[test]
+#[should_panic(expected = "is a vCPU's thread")]
+fn no_task_wakes_the_thread_of_a_vcpu() {
+    let mut world = World::new(&HostConfig::default(), &places(1, 2, 1));
+    world.add_vm(&VmConfig::default(), &[vec![1]], vec![Guest::hog()]);
+    let affinity = vec![0];
+    let task = TaskConfig {
+        affinity,
+        ..TaskConfig::default()
+    };
+    world.add_task(&task, u64::MAX, 0);
+    world.start();
+    world.run_until(MS);
+    let task = world.host.thread(VcpuId(0));
+    world.handle(Event::TaskWakes { pcpu: HERE, task });
 }

@@ -102,10 +102,15 @@ fn first_target(mut world: World) -> Option<u32> {
     world.start();
     world.run_until(60 * MS);
     let trace = world.trace.take().expect("a trace");
-    trace.into_iter().find_map(|(_, command)| match command {
-        Command::DirectedYield { to, .. } => Some(to.0),
+    let yields = trace.into_iter().filter_map(|(at, command)| match command {
+        Command::DirectedYield { to, done, .. } => Some((at, to.0, done)),
         _ => None,
-    })
+    });
+    let yields: Vec<(u64, u32, bool)> = yields.collect();
+    let &(first, to, _) = yields.first()?;
+    let accepted = yields.iter().filter(|(at, _, done)| *at == first && *done).count();
+    assert!(accepted <= 1, "an accepted yield ends the search: {yields:?}");
+    Some(to)
 }
 
 /// Returns the first target of vCPU 0, which has sent `receiver` an IPI and spins. All others share pCPU 1.

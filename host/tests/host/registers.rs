@@ -1,0 +1,152 @@
+//! What registers read as: MSRs, and LAPIC registers by bytes.
+
+use holdfast_abi::{lapic, msr};
+use holdfast_host::{Exit, HostConfig, VcpuId, VmConfig};
+
+use crate::hardware::{PARTS, Part};
+use crate::rig::{Cpu, Rig};
+use crate::world::{Guest, MS, Op, World, apic, places};
+
+/// Returns the replies to a guest that does `ops`, and its faults.
+fn replies(vm: &VmConfig, ops: Vec<Op>) -> (Vec<u64>, u32) {
+    let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));
+    world.add_vm(vm, &[], vec![Guest::script(ops)]);
+    world.start();
+    world.run_until(MS);
+    (world.guests[0].replies.clone(), world.guests[0].faults)
+}
+
+fn write(msr: u32, value: u64) -> Op {
+    Op::Exit(Exit::WriteMsr { msr, value })
+}
+
+fn read(msr: u32) -> Op {
+    Op::Exit(Exit::ReadMsr { msr })
+}
+
+#[test]
+fn an_msr_reads_as_it_was_written_if_it_is_offered_and_faults_otherwise() {
+    let base = msr::APIC_BASE_ADDRESS | msr::APIC_BASE_ENABLE | msr::APIC_BASE_BSP;
+    for (msr, value, optional) in [
+        (msr::STEAL_TIME, 0x1001, true),
+        (msr::PV_EOI, 0x2001, true),
+        (msr::POLL_CONTROL, 0, true),
+        (msr::TSC_DEADLINE, 1 << 50, false),
+        (msr::APIC_BASE, base, false),
+    ] {
+        for offered in [true, false] {
+            let vm = VmConfig {
+                steal_time: offered,
+                pv_eoi: offered,
+                poll_control: offered,
+                ..VmConfig::default()
+            };
+            let deadline = apic(lapic::LVT_TIMER, lapic::LVT_TIMER_TSC_DEADLINE | 0x40);
+            let found = replies(&vm, vec![deadline, write(msr, value), read(msr)]);
+            let expected = if offered || !optional {
+                (vec![value], 0)
+            } else {
+                (vec![], 2)
+            };
+            assert_eq!(found, expected, "{msr:#x}, offered {offered}");
+        }
+    }
+    assert_eq!(
+        replies(&VmConfig::default(), vec![read(0x1234), write(0x1234, 0)]),
+        (vec![], 2)
+    );
+    let offered = VmConfig {
+        poll_control: true,
+        ..VmConfig::default()
+    };
+    let after_reset = replies(&offered, vec![read(msr::POLL_CONTROL), read(msr::TSC_DEADLINE)]);
+    assert_eq!(after_reset, (vec![1, 0], 0), "the host polls, and no timer runs");
+}
+
+#[test]
+fn the_counter_is_that_of_the_host() {
+    let ops = vec![
+        Op::Compute(100_000),
+        read(msr::TSC),
+        Op::Compute(500_000),
+        read(msr::TSC),
+    ];
+    let (counts, _) = replies(&VmConfig::default(), ops);
+    let ticks = (counts[1] - counts[0]) as f64;
+    let hz = HostConfig::default().tsc_hz as f64;
+    assert!((ticks / hz / 505e-6 - 1.0).abs() < 0.02, "{ticks}");
+}
+
+#[test]
+fn a_load_from_the_lapic_reads_the_bytes_of_one_register() {
+    let version = {
+        let (found, _) = replies(&VmConfig::default(), vec![load(lapic::VERSION, 4)]);
+        found[0]
+    };
+    assert!(version > 0xffff, "it has more than two bytes: {version:#x}");
+    for bytes in 1..=8u8 {
+        for within in 0..16u32 {
+            let (found, _) = replies(&VmConfig::default(), vec![load(lapic::VERSION + within, bytes)]);
+            let inside = within + u32::from(bytes) <= 4;
+            let mask = (1 << (8 * bytes.min(4))) - 1;
+            let expected = if inside { version >> (8 * within) & mask } else { 0 };
+            assert_eq!(found, [expected], "{bytes} bytes at {within}");
+        }
+    }
+}
+
+fn load(offset: u32, bytes: u8) -> Op {
+    let address = msr::APIC_BASE_ADDRESS + u64::from(offset);
+    Op::Exit(Exit::MmioRead { address, bytes })
+}
+
+#[test]
+fn nothing_reads_as_ones() {
+    for bytes in [1u8, 2, 4, 8] {
+        let read = Op::Exit(Exit::MmioRead {
+            address: 0xd000_0000,
+            bytes,
+        });
+        let (found, _) = replies(&VmConfig::default(), vec![read]);
+        assert_eq!(found, [u64::MAX >> (64 - 8 * u32::from(bytes))], "{bytes}");
+    }
+}
+
+#[test]
+fn hardware_gets_the_accesses_to_msrs_that_it_virtualizes() {
+    use lapic::{DFR, EOI, ICR_HIGH, ICR_LOW, ID, LDR, LVT_TIMER, RRD, SELF_IPI, TPR};
+    let enable = msr::APIC_BASE_ADDRESS | msr::APIC_BASE_ENABLE;
+    for part in PARTS {
+        for wide in [true, false] {
+            let mut config = HostConfig::default();
+            part.configure(&mut config);
+            let mut rig = Rig::new(&config, &VmConfig::default(), 1, vec![Cpu::default()], false);
+            rig.start();
+            if wide {
+                rig.write_msr(0, msr::APIC_BASE, enable | msr::APIC_BASE_X2APIC);
+            }
+            for msr in msr::X2APIC_BASE - 1..=msr::X2APIC_LAST + 1 {
+                let in_range = (msr::X2APIC_BASE..msr::X2APIC_BASE + 0x40).contains(&msr);
+                let offset = msr.saturating_sub(msr::X2APIC_BASE) * 16;
+                let exists = wide && in_range && ![DFR, ICR_HIGH].contains(&offset);
+                for write in [true, false] {
+                    let by_hardware = match part {
+                        Part::X2Avic => {
+                            !([RRD, LVT_TIMER, SELF_IPI].contains(&offset) || write && [ID, LDR].contains(&offset))
+                        }
+                        Part::Apicv | Part::Ipiv if !write => ![EOI, SELF_IPI].contains(&offset),
+                        Part::Apicv => [TPR, EOI, SELF_IPI].contains(&offset),
+                        Part::Ipiv => [TPR, EOI, SELF_IPI, ICR_LOW].contains(&offset),
+                        Part::None | Part::Avic | Part::Hybrid => false,
+                    };
+                    let found = rig.host.passes_msr(VcpuId(0), msr, write);
+                    assert_eq!(
+                        found,
+                        (exists && by_hardware).then_some(offset),
+                        "{part:?}, {msr:#x}, write {write}"
+                    );
+                }
+            }
+        }
+    }
+}

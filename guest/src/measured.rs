@@ -351,4 +351,69 @@ mod tests {
         let ranked = LockClass::ALL.iter().filter(|class| rank(**class) > 0);
         assert_eq!(ranked.count(), inwards.len() - 1, "a ranked class is not listed here");
     }
+
+    /// Returns all rows, nested ones included: class, hold, acquisitions, index, and that of the row they are nested in.
+    fn flat(rows: &[Row]) -> Vec<(u64, u64, usize, Option<usize>)> {
+        let one = |row: &Row, outer| (row.own_ps, row.per_million, row.index, outer);
+        let all = rows.iter().flat_map(|row| {
+            let nested = row.nested.iter().map(|inner| one(inner, Some(row.index)));
+            core::iter::once(one(row, None)).chain(nested)
+        });
+        all.collect()
+    }
+
+    #[test]
+    fn what_mechanisms_take_is_left_out_of_the_rows_with_similar_holds_first() {
+        let lock = |class, per_million, own_ps, under| LockProfile {
+            class,
+            scope: Scope::Shared,
+            per_million,
+            own_ps,
+            under,
+        };
+        let locks = [
+            lock(LockClass::RunQueue, 3 * MILLION, 400, None),
+            lock(LockClass::RunQueue, 3 * MILLION / 2, 80, None),
+            lock(LockClass::Slab, 6 * MILLION, 30, Some(0)),
+            lock(LockClass::Zone, MILLION, 50, Some(1)),
+            lock(LockClass::Signal, 2 * MILLION, 60, None),
+        ];
+        let rows_without = |taken| {
+            let mut count = 10;
+            let rows = rows(&locks, &[(LockClass::RunQueue, taken, 90)], &mut count);
+            let rows = flat(&rows);
+            // Each row has an index of its own, without gaps.
+            let mut indices: Vec<usize> = rows.iter().map(|row| row.2).collect();
+            indices.sort_unstable();
+            assert!(indices.into_iter().eq(10..count));
+            rows
+        };
+        // Twice the slab's lock in each hold of the first, the zone's in two of three holds of the second.
+        assert_eq!(
+            rows_without(0),
+            [
+                (400, 3 * MILLION, 10, None),
+                (30, 2 * MILLION, 11, Some(10)),
+                (80, 3 * MILLION / 2, 12, None),
+                (50, 666_666, 13, Some(12)),
+                (60, 2 * MILLION, 14, None),
+            ]
+        );
+        // The second row's hold is nearer. What is nested in it is then more of the rest.
+        assert_eq!(
+            rows_without(MILLION / 2)[2..4],
+            [(80, MILLION, 12, None), (50, MILLION, 13, Some(12))]
+        );
+        // Nothing is left of it: what was nested is outermost. The rest is taken off the first row.
+        assert_eq!(
+            rows_without(5 * MILLION / 2),
+            [
+                (400, 2 * MILLION, 10, None),
+                (30, 3 * MILLION, 11, Some(10)),
+                (50, MILLION, 12, None),
+                (60, 2 * MILLION, 13, None),
+            ]
+        );
+        assert_eq!(rows_without(9 * MILLION).len(), 3, "no more than there is");
+    }
 }

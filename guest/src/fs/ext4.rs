@@ -226,7 +226,7 @@ enum Block {
 impl Block {
     /// How many blocks a file system of `files` files has.
     fn count(files: u32) -> usize {
-        Block::Directory(files).index() + 1
+        Block::Directory(files).index()
     }
 
     fn index(self) -> usize {

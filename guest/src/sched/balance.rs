@@ -13,7 +13,7 @@ use crate::ids::TaskId;
 use crate::machine::Machine;
 use crate::sync::SpinGuard;
 
-/// After this many passes that found only cache-hot tasks, a cache-hot task is moved (`cache_nice_tries` of a CPU
+/// After more passes than this that found only cache-hot tasks, a cache-hot task is moved (`cache_nice_tries` of a CPU
 /// domain).
 const HOT_TRIES: u32 = 1;
 

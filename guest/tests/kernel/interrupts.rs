@@ -1,6 +1,6 @@
 //! Interrupts between CPUs by all methods of Linux, the paravirtual EOI word, and TLBs that the host flushes.
 
-use holdfast_guest::{ApicOptions, Callees, Config, Fork, Function, Limits, Touch};
+use holdfast_guest::{ApicOptions, Callees, Config, Fork, Function, Limits, Start, Touch};
 use holdfast_host::{PvFaults, VmConfig};
 use holdfast_locks::CpuId;
 use holdfast_sim::{Failure, Outcome};
@@ -219,4 +219,40 @@ fn a_backtrace_reaches_each_other_cpu_once_and_accesses_to_a_driver_count() {
         });
         assert_eq!(counter(&outcome, "nmi_injections"), u64::from(3 * (vcpus - 1)));
     }
+}
+
+#[test]
+fn time_is_given_to_preempted_cpus_that_have_work_and_not_to_idle_ones() {
+    // An idle vCPU has halted, which reads as preempted.
+    let yields = |busy: bool, hogs| {
+        let setup = Setup {
+            hogs,
+            host: VmConfig {
+                pv_sched_yield: true,
+                ..VmConfig::default()
+            },
+            ..Setup::default()
+        };
+        let outcome = run(&setup, move |os, start| {
+            if start.role == 1 {
+                return os.user(60_000_000);
+            }
+            os.wait_for_cpus();
+            os.begin();
+            for argument in 0..if busy { 3 } else { 0 } {
+                os.fork(Fork::Share, Start::new(1, argument));
+            }
+            for _ in 0..40 {
+                os.user(500_000);
+                os.call_cpus(Callees::Others, Function::default(), &mut Vec::new());
+            }
+            while os.wait().is_some() {}
+            os.done(None);
+        });
+        counter(&outcome, "guest.pv_sched_yields")
+    };
+    assert_eq!(yields(false, 0), 0, "all others are idle");
+    assert_eq!(yields(false, 4), 0, "all others are idle, next to another guest");
+    assert_eq!(yields(true, 0), 0, "no other is preempted");
+    assert!(yields(true, 4) > 3);
 }

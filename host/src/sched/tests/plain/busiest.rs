@@ -64,7 +64,7 @@ impl Sums {
 }
 
 /// Linux 3.3, `find_busiest_group` and `find_busiest_queue`, in plain words.
-fn busiest(bench: &Bench, pcpus: &[Pcpu], pcpu: usize, level: usize, idle: Idleness) -> Verdict {
+pub(super) fn busiest(bench: &Bench, pcpus: &[Pcpu], pcpu: usize, level: usize, idle: Idleness) -> Verdict {
     let groups = &domains(pcpus, pcpu)[level];
     let config = bench.sched.topology.span_of(pcpu as u32, level).config;
     let home = groups

@@ -2,6 +2,7 @@
 
 mod busiest;
 mod placing;
+mod pulling;
 
 use super::*;
 

@@ -59,6 +59,9 @@ pub const TIMER_DIVIDE: u32 = 0x3e0;
 pub const SELF_IPI: u32 = 0x3f0;
 /// Distance in bytes from one register to the next.
 pub const STRIDE: u32 = 16;
+/// IDs that logical destinations of x2APIC mode can name: 65536 clusters of 16 (SDM volume 3, "Logical Destination Mode
+/// in x2APIC Mode").
+pub const X2APIC_IDS: u32 = 1 << 20;
 /// Size of the register page in bytes.
 pub const PAGE_BYTES: usize = 4096;
 

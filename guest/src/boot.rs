@@ -184,6 +184,7 @@ pub fn choose_lock(asked: LockKind, environment: Environment) -> LockKind {
         LockKind::PvQspin | LockKind::HybridPvQspin | LockKind::EarlyPvQspin | LockKind::AheadPvQspin => {
             LockKind::Qspin
         }
+        LockKind::WidePvQspin => LockKind::WideQspin,
         LockKind::WatchingQspin => LockKind::ExchangeQspin,
         // An unfair lock stays unfair where the host cannot kick.
         LockKind::UnfairPvQspin if !environment.pv_unhalt => return LockKind::UnfairQspin,

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use holdfast_locks::LockKind;
+use holdfast_locks::{LockKind, READERS_MAX};
 use serde::{Deserialize, Serialize};
 
 use crate::profile::KernelProfile;
@@ -70,6 +70,13 @@ impl Config {
     /// Nanoseconds per tick.
     pub(crate) fn tick_ns(&self) -> u64 {
         1_000_000_000 / u64::from(self.hz)
+    }
+
+    /// Returns the most CPUs that the kernel's locks can tell apart: those of [`Config::lock`], and readers of
+    /// [`Config::rwlocks`].
+    pub fn cpus_max(&self) -> u32 {
+        let readers = if self.rwlocks { READERS_MAX } else { u32::MAX };
+        self.lock.cpus_max().min(readers)
     }
 
     /// Whether the kernel uses process-context identifiers where the CPU has them.

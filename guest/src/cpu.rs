@@ -16,7 +16,7 @@ use crate::haltpoll::HaltPoll;
 use crate::ids::{CpuTable, LocalId, TaskId};
 use crate::local::{Local, Local32, Shared32};
 use crate::machine::{Cpu, Machine, Mode, Report};
-use crate::mask::{CPUS_MAX, CpuMask};
+use crate::mask::CpuMask;
 use crate::numa::NumaMap;
 
 /// The machine with the boot parameters and the state of its CPUs.
@@ -66,7 +66,8 @@ pub(crate) const WATCHED: u32 = 1;
 impl<M: Machine> System<M> {
     pub(crate) fn new(machine: M, config: Config) -> Self {
         let cpus = machine.cpus();
-        assert!(cpus <= CPUS_MAX, "a guest has {cpus} cpus: expected at most {CPUS_MAX}");
+        let most = config.cpus_max();
+        assert!(cpus <= most, "a guest has {cpus} cpus: expected at most {most}");
         System {
             numa: NumaMap::read(&machine),
             cpus: CpuTable::new(cpus, |cpu| CpuState::new(idle_task(cpu))),

@@ -5,6 +5,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::cell::OnceCell;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use holdfast_abi::hypercall;
@@ -62,8 +63,9 @@ struct CallQueue {
 struct CpuCalls<M: Machine> {
     /// Calls that wait for this CPU, with their callers.
     queue: SpinLock<CallQueue, M>,
-    /// For each CPU: 1 until it has answered this CPU's call.
-    unanswered: CpuTable<WordOf<M>>,
+    /// For each CPU: 1 until it has answered this CPU's call. Made by this CPU at its first call, before it tells any
+    /// other CPU, since few CPUs of many make calls.
+    unanswered: OnceCell<CpuTable<WordOf<M>>>,
     /// The CPU that wants a backtrace of this CPU, plus 1. 0: none does.
     tracer: WordOf<M>,
     /// When this CPU last executed a [`Function`] or printed a backtrace, in nanoseconds.
@@ -75,7 +77,7 @@ impl<M: Machine> Calls<M> {
         Calls {
             cpus: CpuTable::new(cpus, |_| CpuCalls {
                 queue: SpinLock::new(LockClass::CallQueue, CallQueue::default()),
-                unanswered: CpuTable::new(cpus, |_| WordOf::<M>::new(0)),
+                unanswered: OnceCell::new(),
                 tracer: WordOf::<M>::new(0),
                 executed_at: Local::new(0),
             }),
@@ -84,7 +86,9 @@ impl<M: Machine> Calls<M> {
 
     /// Returns the word that is 1 until `target` has answered `caller`.
     pub(crate) fn unanswered(&self, caller: CpuId, target: CpuId) -> &WordOf<M> {
-        &self.cpus[caller].unanswered[target]
+        let count = self.cpus.count();
+        let words = || CpuTable::new(count, |_| WordOf::<M>::new(0));
+        &self.cpus[caller].unanswered.get_or_init(words)[target]
     }
 
     /// Returns the word with the CPU that wants a backtrace of `target`.
@@ -156,11 +160,11 @@ impl<M: Machine> Calls<M> {
 
     /// Queues `call` for `target`. Returns `true` if `target` needs an interrupt.
     fn enqueue(&self, on: &ThisCpu<'_, M>, target: CpuId, call: Call) -> bool {
-        on.cpu.store(&self.cpus[on.id].unanswered[target], 1, Relaxed);
+        on.cpu.store(self.unanswered(on.id, target), 1, Relaxed);
         let mut queue = self.cpus[target].queue.lock_irq(on);
         on.work(costs::CALL_QUEUE);
         if queue.closed {
-            on.cpu.store(&self.cpus[on.id].unanswered[target], 0, Relaxed);
+            on.cpu.store(self.unanswered(on.id, target), 0, Relaxed);
             return false;
         }
         queue.calls.push_back((call, on.id));
@@ -169,7 +173,7 @@ impl<M: Machine> Calls<M> {
 
     /// Waits until `target` has done the call of the caller's CPU.
     pub(crate) fn wait_for(&self, on: &ThisCpu<'_, M>, target: CpuId) {
-        let answer = &self.cpus[on.id].unanswered[target];
+        let answer = self.unanswered(on.id, target);
         on.cpu.ipi_wait_begin(target);
         // ORDERING: the wait's Acquire pairs with the Release in `answer`: what the call did is done.
         on.wait_for(answer, |waiting| waiting == 0);
@@ -191,7 +195,7 @@ impl<M: Machine> Calls<M> {
                 self.note_executed(on);
             }
             // ORDERING: Release pairs with the Acquire in `wait_for`.
-            on.cpu.store(&self.cpus[from].unanswered[on.id], 0, Release);
+            on.cpu.store(self.unanswered(from, on.id), 0, Release);
         }
     }
 }

@@ -61,7 +61,10 @@ impl<M: Machine> Tlbs<M> {
                 used: LocalId::new(id),
                 context: Local32::new(1),
                 flushes: WordOf::<M>::new(0),
-                holders: (0..cpus.div_ceil(32)).map(|_| WordOf::<M>::new(0)).collect(),
+                // An idle task has no user code, and so no translations.
+                holders: (0..if id.0 < cpus { 0 } else { cpus.div_ceil(32) })
+                    .map(|_| WordOf::<M>::new(0))
+                    .collect(),
             }),
         }
     }
@@ -232,7 +235,8 @@ fn flush<M: Machine>(on: &ThisCpu<'_, M>) {
 /// **Flushed or called**: the host exchanges the state byte with 0 before it lets a vCPU run. So either the host finds
 /// the bit that was added here, or the bit could not be added and the vCPU is called. The tables were changed before.
 fn leave_preempted_to_host<M: Machine>(on: &ThisCpu<'_, M>, targets: &mut CpuMask) {
-    for target in targets.iter() {
+    let all = targets.clone();
+    for target in all.iter() {
         let state = on.cpu.preempted_state(target);
         if state & StealTime::PREEMPTED != 0 && on.cpu.ask_for_flush(target, state) {
             targets.remove(target);

@@ -128,6 +128,9 @@ pub enum VmGroup {
     },
 }
 
+/// The most vCPUs of a VM: as many as logical IDs of x2APIC mode can name.
+pub const VCPUS_MAX: u32 = holdfast_abi::lapic::X2APIC_IDS;
+
 /// A limit on the CPU time of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {

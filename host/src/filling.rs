@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::boundary::{GroupId, TaskId, VmId};
-use crate::config::{Quota, TaskConfig, VmConfig, VmGroup};
+use crate::config::{Quota, TaskConfig, VCPUS_MAX, VmConfig, VmGroup};
 use crate::error::{ConfigError, in_range};
 use crate::guests::Vm;
 use crate::host::Host;
@@ -155,7 +155,7 @@ impl Host {
 
     /// Checks all parameters of a VM, so that adding it cannot fail half-way. Returns the affinity of each vCPU.
     fn check_vm(&self, vm: &VmConfig, vcpus: u32, affinity: &[Vec<u32>]) -> Result<Vec<Option<Mask>>, ConfigError> {
-        in_range("vcpus", vcpus, 1, 1 << 16)?;
+        in_range("vcpus", vcpus, 1, i64::from(VCPUS_MAX))?;
         in_range("nice", vm.nice, -20, 19)?;
         in_range("halt_poll_cap_ns", vm.halt_poll_cap_ns.unwrap_or(0), 0, 1_000_000_000)?;
         if affinity.len() > vcpus as usize {

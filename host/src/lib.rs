@@ -35,7 +35,7 @@ pub use boundary::{
     Command, Cost, Event, Exit, GroupId, GuestState, HostInterrupt, Nanos, PcpuId, PcpuPlace, Run, TaskId, VcpuId,
     VcpuState, VmId,
 };
-pub use config::{HostConfig, Nic, Quota, TaskConfig, TickPhase, VmConfig, VmGroup};
+pub use config::{HostConfig, Nic, Quota, TaskConfig, TickPhase, VCPUS_MAX, VmConfig, VmGroup};
 pub use error::ConfigError;
 #[doc(hidden)]
 pub use faults::{Planted, PlugFaults, PvFaults, SpinFaults};

@@ -17,11 +17,10 @@ use crate::slot::{Affinity, Choice, VirtualNodes};
 
 /// Limit on the guests of one host.
 pub const VMS_MAX: usize = 256;
-/// Limit on the vCPUs of one guest, as KVM has it on x86 (KVM_MAX_VCPUS, at most 4096 since Linux 6.7, uncertain).
-/// Beyond 254 vCPUs they need x2APIC IDs.
-pub const VCPUS_MAX: u32 = 4096;
-/// Limit on the vCPUs of all guests together.
-pub const TOTAL_VCPUS_MAX: u32 = 8192;
+/// Limit on the vCPUs of one guest, and of all guests together: what logical IDs of x2APIC mode can name. The guest's
+/// lock has a limit of its own. KVM has one, too (KVM_MAX_VCPUS, at most 4096 since Linux 6.7, uncertain). Beyond 254
+/// vCPUs they need x2APIC IDs.
+pub const VCPUS_MAX: u32 = holdfast_host::VCPUS_MAX;
 /// Limit on the host tasks.
 pub const TASKS_MAX: usize = 1024;
 /// Default virtual time after which an unfinished run is a failure.
@@ -209,6 +208,7 @@ impl Draft {
     pub(crate) fn build(self, scale: f64, findings: &mut KeyFindings<'_>) -> Option<Config> {
         let before = findings.count();
         self.check_counts(findings);
+        self.check_locks(findings);
         self.check_bare_metal(findings);
         self.check_affinity(findings);
         self.check_host(findings);
@@ -267,10 +267,10 @@ impl Draft {
             let expected = format!("at most {PCPUS_MAX} pCPUs");
             findings.add_at("machine.cores", "machine", found, expected);
         }
-        let vcpus: u32 = self.vms.iter().map(|vm| vm.vcpus).sum();
-        if vcpus > TOTAL_VCPUS_MAX {
+        let vcpus: u64 = self.vms.iter().map(|vm| u64::from(vm.vcpus)).sum();
+        if vcpus > u64::from(VCPUS_MAX) {
             let found = format!("{vcpus} vCPUs in all guests");
-            findings.add("vm.*.vcpus", found, format!("at most {TOTAL_VCPUS_MAX}"));
+            findings.add("vm.*.vcpus", found, format!("at most {VCPUS_MAX}"));
         }
         if self.limit_ns == 0 {
             findings.add("limit", "0", "more than nothing: every run would fail");
@@ -284,6 +284,22 @@ impl Draft {
         if !self.vms.iter().any(DraftVm::is_measured) {
             let expected = "at least one guest whose workload ends and is measured, such as kernbench";
             findings.add_at("vm.*.workload", "vm", "no measured guest", expected);
+        }
+    }
+
+    /// Checks that each guest's locks can tell its CPUs apart.
+    fn check_locks(&self, findings: &mut KeyFindings<'_>) {
+        for vm in self.vms.iter().filter(|vm| !vm.bare_metal) {
+            let kernel = &vm.boot.kernel;
+            let (lock, most) = (kernel.lock, kernel.cpus_max());
+            if vm.vcpus <= most {
+                continue;
+            }
+            let expected = match most < lock.cpus_max() {
+                true => format!("at most {most} with rwlocks: as many readers can hold a lock"),
+                false => format!("at most {most}, which the word of the lock \"{lock}\" can tell apart"),
+            };
+            findings.add(&format!("vm.{}.vcpus", vm.name), vm.vcpus.to_string(), expected);
         }
     }
 

@@ -3,6 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
+use crate::layout::{Layout, Narrow, Numerous, Wide};
 use crate::paravirt::Paravirt;
 use crate::platform::{Platform, Word};
 use crate::queue::{Nodes, Numa};
@@ -46,6 +47,8 @@ macro_rules! for_each_lock_kind {
             early_pv_qspin: EarlyPvQspin = "early-pv-qspin",
             ahead_pv_qspin: AheadPvQspin = "ahead-pv-qspin",
             opportunistic_ticket: OpportunisticTicket = "opportunistic-ticket",
+            wide_qspin: WideQspin = "wide-qspin",
+            wide_pv_qspin: WidePvQspin = "wide-pv-qspin",
         }
     };
 }
@@ -99,18 +102,20 @@ pub(crate) use match_kind;
 impl LockKind {
     /// Returns whether waiters are always served in the order of their arrival.
     pub const fn is_fifo(self) -> bool {
-        use LockKind::{EarlyPvQspin, OpportunisticTicket, PvTicket, Qspin, TailPvTicket, Ticket, WatchingQspin};
+        use LockKind::{
+            EarlyPvQspin, OpportunisticTicket, PvTicket, Qspin, TailPvTicket, Ticket, WatchingQspin, WideQspin,
+        };
         let tickets = matches!(self, Ticket | PvTicket | TailPvTicket | OpportunisticTicket);
-        tickets || matches!(self, Qspin | WatchingQspin | EarlyPvQspin)
+        tickets || matches!(self, Qspin | WideQspin | WatchingQspin | EarlyPvQspin)
     }
 
     /// Returns whether a waiter halts once it has spun for long enough, and the unlocker kicks it.
     pub const fn halts(self) -> bool {
-        use LockKind::{AheadPvQspin, EarlyPvQspin, HybridPvQspin, PvQspin, UnfairPvQspin};
+        use LockKind::{AheadPvQspin, EarlyPvQspin, HybridPvQspin, PvQspin, UnfairPvQspin, WidePvQspin};
         use LockKind::{OpportunisticTicket, PvTicket, TailPvTicket};
         let queued = matches!(
             self,
-            PvQspin | UnfairPvQspin | HybridPvQspin | EarlyPvQspin | AheadPvQspin
+            PvQspin | UnfairPvQspin | HybridPvQspin | WidePvQspin | EarlyPvQspin | AheadPvQspin
         );
         queued || matches!(self, PvTicket | TailPvTicket | OpportunisticTicket)
     }
@@ -128,6 +133,26 @@ impl LockKind {
             self,
             Ticket | PvTicket | TailPvTicket | PreemptableTicket | OpportunisticTicket
         )
+    }
+
+    /// Returns on how many CPUs the lock excludes: how many its word can tell apart, or how many tickets it has.
+    ///
+    /// On a CPU with a greater number a queued lock panics. With more waiters than tickets a lock no longer excludes.
+    pub const fn cpus_max(self) -> u32 {
+        use LockKind::{NumerousQspin, OpportunisticTicket, PreemptableTicket, PvTicket, TailPvTicket, Tas, Ticket};
+        use LockKind::{Ttas, WidePvQspin, WideQspin};
+        match self {
+            Tas | Ttas => u32::MAX,
+            // All tickets drawn look like none.
+            Ticket => (1 << 16) - 1,
+            // One bit of a ticket is a flag.
+            PvTicket | TailPvTicket | OpportunisticTicket => (1 << 15) - 1,
+            // A second bit tells whether a ticket has passed.
+            PreemptableTicket => (1 << 14) - 1,
+            NumerousQspin => Numerous::CPUS_MAX,
+            WideQspin | WidePvQspin => Wide::CPUS_MAX,
+            _ => Narrow::CPUS_MAX,
+        }
     }
 
     /// Returns whether no unlock accesses the word after it has released the lock, so that the next holder may free the
@@ -276,7 +301,7 @@ mod tests {
             "no such lock; expected one of tas, ttas, ticket, pv-ticket, qspin, pv-qspin, unfair-qspin, \
              unfair-pv-qspin, hybrid-pv-qspin, cna-qspin, preemptable-ticket, exchange-qspin, numerous-qspin, \
              simple-unfair-qspin, watching-qspin, unfair-watching-qspin, tail-pv-ticket, early-pv-qspin, \
-             ahead-pv-qspin, opportunistic-ticket"
+             ahead-pv-qspin, opportunistic-ticket, wide-qspin, wide-pv-qspin"
         );
     }
 }

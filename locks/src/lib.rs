@@ -24,6 +24,8 @@
 //! | [`UnfairWatchingQspin`] | arrival, but newcomers may overtake | likewise | likewise |
 //! | [`ExchangeQspin`] | arrival, except between the first two contenders | spins on a node | [`Nodes`] |
 //! | [`NumerousQspin`] | arrival, on up to 4194303 CPUs | spins on a node | [`Nodes`] |
+//! | [`WideQspin`] | arrival, on up to 2097151 CPUs | spins on a node | [`Nodes`] |
+//! | [`WidePvQspin`] | as [`HybridPvQspin`], on up to 2097151 CPUs | spins on a node, then halts | [`Nodes`], [`Paravirt`] |
 //!
 //! - [`SpinLock`] protects data with one of these locks and returns guards.
 //! - [`BootLock`] is a bare word whose algorithm is chosen at run time, as a [`LockKind`]. [`select()`] chooses as
@@ -90,10 +92,10 @@ pub use osq::{Osq, OsqTable};
 pub use paravirt::{Paravirt, WaitTable};
 pub use platform::{Budget, CpuId, Interrupts, Line, Platform, Word};
 pub use preemptable_ticket::PreemptableTicket;
-pub use pv_qspin::{AheadPvQspin, EarlyPvQspin, HybridPvQspin, PvQspin, PvQueued, UnfairPvQspin};
+pub use pv_qspin::{AheadPvQspin, EarlyPvQspin, HybridPvQspin, PvQspin, PvQueued, UnfairPvQspin, WidePvQspin};
 pub use pv_ticket::{OpportunisticTicket, PvTicket};
-pub use qrwlock::{BootRwlock, Qrwlock};
-pub use qspin::Qspin;
+pub use qrwlock::{BootRwlock, Qrwlock, READERS_MAX};
+pub use qspin::{Qspin, WideQspin};
 pub use queue::{CpuNodes, Node, NodeTable, Nodes, Numa};
 pub use raw::RawLock;
 pub use requeue::{Futexes, RequeueCondvar};

@@ -43,7 +43,7 @@
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use crate::layout::{LOCKED, LOCKED_MASK, Layout, Narrow, PendingLayout};
+use crate::layout::{LOCKED, LOCKED_MASK, Layout, Narrow, PendingLayout, Wide};
 use crate::paravirt::{Paravirt, kick};
 use crate::platform::{Budget, CpuId};
 use crate::pv_wait::{self, HALTED, HASHED, LISTED, RUNNING};
@@ -59,6 +59,8 @@ pub type PvQspin<L = Narrow, S = AllSteps> = PvQueued<StealOnce, L, S>;
 /// A queued lock whose waiters halt, queued and unfair by turns. While the head of the queue does not spin, newcomers
 /// compete for the lock and do not queue (Linux since 4.15).
 pub type HybridPvQspin<L = Narrow, S = AllSteps> = PvQueued<Hybrid, L, S>;
+/// [`HybridPvQspin`] for fewer than 2097152 CPUs.
+pub type WidePvQspin = HybridPvQspin<Wide>;
 /// A queued lock whose waiters halt and that any CPU may take past the queue at any time (Long's series of 2014, with
 /// the hash table that later replaced its walk along the queue).
 pub type UnfairPvQspin<L = Narrow, S = AllSteps> = PvQueued<Unfair, L, S>;

@@ -42,6 +42,9 @@ const HEAD_SHIFT: u32 = 2;
 const HEAD: u32 = 0xfffc;
 const READER: u32 = 1 << 16;
 const READERS: u32 = 0xffff_0000;
+/// The most readers that hold a [`Qrwlock`] at the same time.
+pub const READERS_MAX: u32 = TOO_MANY / READER - 1;
+
 /// Set if there are too many readers. As many CPUs again may be about to find that out before the count wraps.
 const TOO_MANY: u32 = 1 << 31;
 

@@ -25,7 +25,7 @@
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::layout::{LOCKED, LOCKED_MASK, Layout, Narrow, PENDING, PendingLayout};
+use crate::layout::{LOCKED, LOCKED_MASK, Layout, Narrow, PENDING, PendingLayout, Wide};
 use crate::platform::{Budget, Platform, wait_for};
 use crate::queue::{Nodes, Waiter, claim, enter, leave, successor};
 use crate::raw::RawLock;
@@ -35,10 +35,12 @@ use crate::stats::Event;
 /// waiter may follow each time. Linux on x86: `_Q_PENDING_LOOPS`.
 const HANDOVER_PATIENCE: Budget = Budget(1 << 9);
 
-/// A queued lock whose waiters spin. `L` is the layout of its word: [`Narrow`], or [`Wide`](crate::Wide) for 16384 CPUs
-/// and more.
+/// A queued lock whose waiters spin. `L` is the layout of its word: [`Narrow`], or [`Wide`] for 16384 CPUs and more.
 #[derive(Debug)]
 pub struct Qspin<L = Narrow>(PhantomData<fn() -> L>);
+
+/// [`Qspin`] for fewer than 2097152 CPUs.
+pub type WideQspin = Qspin<Wide>;
 
 impl<P: Nodes, L: PendingLayout> RawLock<P> for Qspin<L> {
     #[inline]

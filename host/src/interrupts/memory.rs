@@ -6,7 +6,7 @@
 //! 0x100_0000_0000 + 32768 m    physical APIC ID table of VM m, up to 8 pages
 //! 0x200_0000_0000 + 4096 m     logical APIC ID table of VM m
 //! 0x300_0000_0000 + 64 v       posted-interrupt descriptor of vCPU v
-//! 0x400_0000_0000 + 32768 m    PID-pointer table of VM m
+//! 0x400_0000_0000 + 524288 m   PID-pointer table of VM m
 //! 0x500_0000_0000              registers of the IOMMU
 //! 0x501_0000_0000              its guest APIC log
 //! 0x502_0000_0000 + 16 d       remap entry of device d
@@ -37,6 +37,8 @@ const PID_TABLES: u64 = 0x400_0000_0000;
 const IOMMU_BASE: u64 = 0x500_0000_0000;
 const PAGE_BYTES: u64 = 4096;
 const PHYSICAL_TABLE_BYTES: u64 = 8 * PAGE_BYTES;
+/// An entry for each index of 16 bits.
+const PID_TABLE_BYTES: u64 = PidPointer::BYTES << 16;
 
 /// Addresses of the registers and tables of the IOMMU.
 pub(crate) const IOMMU: Layout = Layout {
@@ -68,7 +70,7 @@ pub(crate) const fn descriptor_address(vcpu: VcpuId) -> u64 {
 
 /// Returns the host-physical address of the PID-pointer table of `vm`.
 pub(crate) const fn pid_table_address(vm: VmId) -> u64 {
-    PID_TABLES + vm.0 as u64 * PHYSICAL_TABLE_BYTES
+    PID_TABLES + vm.0 as u64 * PID_TABLE_BYTES
 }
 
 /// The memory of a host, for interrupt hardware.
@@ -136,8 +138,8 @@ impl HostMemory<'_> {
     /// Returns an entry of a PID-pointer table. The rest of its pages reads as zero.
     fn pid_pointer(&self, address: u64) -> Option<u64> {
         let offset = address.checked_sub(PID_TABLES)?;
-        let apicv = self.vm_apic(offset / PHYSICAL_TABLE_BYTES)?.apicv()?;
-        let index = offset % PHYSICAL_TABLE_BYTES / PidPointer::BYTES;
+        let apicv = self.vm_apic(offset / PID_TABLE_BYTES)?.apicv()?;
+        let index = offset % PID_TABLE_BYTES / PidPointer::BYTES;
         Some(apicv.pids.get(index as usize).map_or(0, |pointer| pointer.0))
     }
 

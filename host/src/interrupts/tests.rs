@@ -193,3 +193,18 @@ fn an_answer_ends_the_wait_for_the_same_interrupt_only() {
         assert_eq!(sent(guests), Some(later));
     }
 }
+
+#[test]
+fn entries_of_large_pid_tables_name_the_vcpus_of_their_own_vm() {
+    let mut host = host(with_apicv);
+    let large = host.add_vm(&VmConfig::default(), 5_000, &[]).expect("a valid vm");
+    let small = host.add_vm(&VmConfig::default(), 2, &[]).expect("a valid vm");
+    let memory = host.wing.interrupts.memory();
+    let entry = |vm, index| memory.load64(super::memory::pid_table_address(vm) + index * posted::PidPointer::BYTES);
+    let pointer = |vcpu| Some(posted::PidPointer::new(descriptor_address(VcpuId(vcpu))).0);
+    for index in [0, 1, 4095, 4096, 4999] {
+        assert_eq!(entry(large, index), pointer(2 + index as u32), "entry {index}");
+    }
+    assert_eq!((entry(large, 5_000), entry(large, 65_535)), (Some(0), Some(0)));
+    assert_eq!((entry(small, 1), entry(small, 2)), (pointer(5_003), Some(0)));
+}

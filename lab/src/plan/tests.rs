@@ -142,7 +142,7 @@ fn messages_name_line_key_found_and_expected() {
     assert!(lock.ends_with("; did you mean \"ticket\"?"), "{lock}");
     assert_eq!(
         wrong("vcpus = 4", "vcpus = 0"),
-        "small.toml:7: guest.vcpus: found 0, expected a whole number from 1 to 4096"
+        "small.toml:7: guest.vcpus: found 0, expected a whole number from 1 to 1048576"
     );
     assert_eq!(
         wrong("vcpus = 2", "affinity = [99]"),

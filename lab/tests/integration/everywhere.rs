@@ -73,6 +73,54 @@ fn every_lock_works_everywhere() {
 }
 
 #[test]
+fn guests_have_as_many_cpus_as_their_lock_can_tell_apart() {
+    let with = |lock: &str, vcpus: u32| {
+        let set = [
+            format!("vm.contenders.lock={lock}"),
+            format!("vm.contenders.vcpus={vcpus}"),
+        ];
+        let set: Vec<&str> = set.iter().map(String::as_str).collect();
+        run("lock-crossover", "112-1x-112", 0.02, &set)
+    };
+    for lock in ["wide-qspin", "wide-pv-qspin", "numerous-qspin"] {
+        let vm = &with(lock, 16_384).vms[0];
+        assert_eq!(vm.counters.get(&format!("guest.lock.{lock}")), Some(&1));
+        assert!(vm.operations.is_some_and(|calls| calls > 0), "{lock}");
+    }
+    for (lock, most) in [
+        ("qspin", 16_383),
+        ("pv-ticket", 32_767),
+        ("preemptable-ticket", 16_383),
+        ("ticket", 65_535),
+    ] {
+        let refused = |vcpus: u32, more: &str| {
+            let options = Options {
+                set: vec![
+                    format!("vm.0.lock={lock}"),
+                    format!("vm.0.vcpus={vcpus}"),
+                    more.to_owned(),
+                ],
+                cases: vec!["112-1x-112".to_owned()],
+                ..Options::default()
+            };
+            let shipped = shipped::find(shipped::EXPERIMENTS, "lock-crossover").expect("it is shipped");
+            let experiment = Experiment::parse(shipped.file, shipped.text).expect("it is right");
+            Plan::new(experiment, &options)
+                .err()
+                .map(|problems| problems.to_string())
+        };
+        assert_eq!(refused(most, "vm.0.hz=250"), None, "{lock}");
+        let message = refused(most + 1, "vm.0.hz=250").expect("the word is too small");
+        let named = format!("at most {most}, which the word of the lock \"{lock}\" can tell apart");
+        assert!(message.contains(&named), "{message}");
+        if most > 32_767 {
+            let message = refused(most, "vm.0.rwlocks=true").expect("readers are counted in 15 bits");
+            assert!(message.contains("at most 32767 with rwlocks"), "{message}");
+        }
+    }
+}
+
+#[test]
 fn a_neighbor_that_comes_and_goes_is_there_for_its_time_only() {
     const MS: u64 = 1_000_000_000;
     let stays = |set: &[&str]| {

@@ -1,7 +1,7 @@
 //! The paravirtual locks on CPUs like host threads: unlock compares and stores in two steps, and a hybrid lock is
 //! shared by turns.
 
-use holdfast_locks::{HybridPvQspin, LockKind, PvQspin, PvTicket, RawLock, Wide, for_each_lock_kind};
+use holdfast_locks::{HybridPvQspin, LockKind, PvQspin, PvTicket, RawLock, for_each_lock_kind};
 
 use crate::explore::{every_schedule, random_schedules};
 use crate::scenes::{contention, for_each_kind, interrupted_waiter, rounds};
@@ -27,7 +27,6 @@ fn random<L: RawLock<StepCpu> + 'static>(name: &str) {
 #[test]
 fn random_schedules_of_more_cpus_pass() {
     for_each_lock_kind!(for_each_kind LockKind::halts, random);
-    random::<HybridPvQspin<Wide>>("hybrid-pv-qspin (wide)");
 }
 
 fn many<L: RawLock<StepCpu> + 'static>(name: &str) {

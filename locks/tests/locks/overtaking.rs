@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use holdfast_locks::{
-    Budget, CnaQspin, CpuId, LockKind, PvTicket, Qspin, RawLock, TailPvTicket, Ticket, Wide, for_each_lock_kind,
-};
+use holdfast_locks::{Budget, CnaQspin, CpuId, LockKind, PvTicket, RawLock, TailPvTicket, Ticket, for_each_lock_kind};
 
 use crate::explore::{Random, RandomWalk};
 use crate::scenes::{Checked, for_each_kind, job, rounds};
@@ -70,14 +68,16 @@ fn every_fair_lock_bounds_overtaking() {
         bounded::<L>(name, 1, 1);
     }
     fn shared(kind: LockKind) -> bool {
-        matches!(kind, LockKind::PvQspin | LockKind::HybridPvQspin)
+        matches!(
+            kind,
+            LockKind::PvQspin | LockKind::HybridPvQspin | LockKind::WidePvQspin
+        )
     }
     fn few_times<L: RawLock<StepCpu> + 'static>(name: &str) {
         bounded::<L>(name, 3, 1);
     }
     for_each_lock_kind!(for_each_kind queues, once);
     for_each_lock_kind!(for_each_kind shared, few_times);
-    once::<Qspin<Wide>>("qspin, wide");
     bounded::<CnaQspin<10_000, 0>>("cna-qspin, two nodes", 1, 2);
 }
 

@@ -158,10 +158,7 @@ fn variants_conform() {
     conforms::<Tas<Exponential>>(five);
     conforms::<Ttas<Exponential<64>>>(five);
     conforms::<PreemptableTicket<0>>(five);
-    conforms::<Qspin<Wide>>(five);
-    fifo_order::<Qspin<Wide>, _>(&StepWorld::new(five), 1);
     conforms::<PvQspin<Wide>>(five);
-    conforms::<HybridPvQspin<Wide>>(five);
     conforms::<UnfairPvQspin<Wide>>(five);
     conforms::<EarlyPvQspin<Wide>>(five);
     fifo_order::<EarlyPvQspin<Wide>, _>(&StepWorld::new(five), 0xff);

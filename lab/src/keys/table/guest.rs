@@ -93,7 +93,10 @@ pub(super) static GUEST: &[Key] = &[
          lock of version 5), \"watching-qspin\" (its PV form: waiters kick absent CPUs), \"simple-unfair-qspin\" \
          (stealing on arrival), \"unfair-watching-qspin\" (both), \"numerous-qspin\" (its word for 16384 CPUs and \
          more), \"unfair-qspin\" and \"unfair-pv-qspin\" (later versions). Proposed in July 2015: \"ahead-pv-qspin\" \
-         (wakes waiters ahead). \"opportunistic-ticket\": a paper of 2016 on 4.0.",
+         (wakes waiters ahead). \"opportunistic-ticket\": a paper of 2016 on 4.0. \
+         Kernels for 16384 CPUs and more have \"wide-qspin\", and for guests \"wide-pv-qspin\" (since 4.15): qspin and \
+         hybrid-pv-qspin with another word. The other queued locks have room for 16383 CPUs, those with tickets for \
+         65535, 32767 (paravirtual ones) or 16383 (preemptable-ticket).",
     ),
     key("vm.*.hz", vm!(U32, boot.kernel.hz))
         .range(10.0, 10_000.0)

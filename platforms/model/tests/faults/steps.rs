@@ -256,6 +256,15 @@ static FAULTS: &[Fault] = faults! {
     "hybrid-pv-qspin" "release of the unlock":
         loom_twice::<HybridPv<NoRelease>> => true,
         not_asked => false;
+    "wide-pv-qspin" "look at what the exchange for 3 returns":
+        loom_twice::<HybridPvQspin<Wide, NoRecheck>> => true,
+        shuttle_twice::<HybridPvQspin<Wide, NoRecheck>> => true;
+    "wide-pv-qspin" "kick":
+        loom_twice::<HybridPvQspin<Wide, NoKick>> => true,
+        shuttle_twice::<HybridPvQspin<Wide, NoKick>> => true;
+    "wide-pv-qspin" "release of the unlock":
+        loom_twice::<HybridPvQspin<Wide, NoRelease>> => true,
+        not_asked => false;
     "early-pv-qspin" "kick":
         loom_twice::<EarlyPvQspin<Narrow, NoKick>> => true,
         shuttle_twice::<EarlyPvQspin<Narrow, NoKick>> => true;

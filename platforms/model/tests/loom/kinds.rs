@@ -21,7 +21,7 @@ fn effort(kind: LockKind) -> Effort {
     let (twice, three_cpus, interrupted) = match kind {
         LockKind::Tas | LockKind::Ttas | LockKind::Ticket => (ALL, ALL, ALL),
         LockKind::Qspin | LockKind::CnaQspin | LockKind::ExchangeQspin => (few(4), few(3), ALL),
-        LockKind::NumerousQspin => (few(4), few(2), few(4)),
+        LockKind::NumerousQspin | LockKind::WideQspin => (few(4), few(2), few(4)),
         LockKind::UnfairQspin | LockKind::PreemptableTicket => (few(3), few(2), few(4)),
         _ => (few(3), few(2), few(2)),
     };

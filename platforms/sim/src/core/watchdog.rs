@@ -15,6 +15,9 @@ const INTERVAL_NS: u64 = 500_000_000;
 /// few milliseconds.
 const PATIENCE_NS: u64 = 20_000_000_000;
 
+/// vCPUs of a guest that are described: more would hide the message. Those that hold or await a lock come first.
+const DESCRIBED: usize = 64;
+
 impl Engine {
     /// Sets the watchdog.
     pub fn set_watchdog(&mut self) {
@@ -74,7 +77,12 @@ impl Engine {
     fn describe(&self, vm: VmId) -> String {
         let ms = self.clock.now.nanos() / 1_000_000;
         let mut text = format!("vm {} at {ms} ms:", self.vms[vm].name);
-        for vcpu in self.vcpus.iter().filter(|vcpu| vcpu.vm == vm) {
+        let mut vcpus: Vec<&Vcpu> = self.vcpus.iter().filter(|vcpu| vcpu.vm == vm).collect();
+        let more = vcpus.len().saturating_sub(DESCRIBED);
+        if more > 0 {
+            vcpus.sort_by_key(|vcpu| (vcpu.announced.held.is_empty(), vcpu.announced.contending.is_none()));
+        }
+        for vcpu in &vcpus[..vcpus.len() - more] {
             let announced = &vcpu.announced;
             let _ = write!(text, " vcpu {} {:?}", vcpu.number, vcpu.state);
             if let Some(line) = announced.contending {
@@ -99,6 +107,9 @@ impl Engine {
             text.push(',');
         }
         text.pop();
+        if more > 0 {
+            let _ = write!(text, ", and {more} more");
+        }
         text
     }
 }

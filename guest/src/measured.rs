@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(ranked.count(), inwards.len() - 1, "a ranked class is not listed here");
     }
 
-    /// Returns all rows, nested ones included: class, hold, acquisitions, index, and that of the row they are nested in.
+    /// Returns all rows, nested ones too: class, hold, acquisitions, index, and that of the row they are nested in.
     fn flat(rows: &[Row]) -> Vec<(u64, u64, usize, Option<usize>)> {
         let one = |row: &Row, outer| (row.own_ps, row.per_million, row.index, outer);
         let all = rows.iter().flat_map(|row| {

@@ -198,6 +198,16 @@ impl<M: Machine> Os<M> {
         self.kernel.processes.files.write(self.syscall().sched, file, pages);
     }
 
+    /// Appends to the last page of a file, which has room.
+    pub fn extend(&self, file: FileId) {
+        self.kernel.processes.files.extend(self.syscall().sched, file);
+    }
+
+    /// Reads or writes a block of a file past the page cache (O_DIRECT).
+    pub fn direct(&self, file: FileId) {
+        self.kernel.processes.files.direct(self.syscall().sched, file);
+    }
+
     /// Writes `pages` pages that the file already has.
     pub fn overwrite(&self, file: FileId, pages: u32) {
         self.kernel.processes.files.overwrite(self.syscall().sched, file, pages);

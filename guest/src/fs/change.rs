@@ -9,7 +9,7 @@ use crate::costs;
 use crate::machine::Machine;
 use crate::measured::Step;
 use crate::pages::batches;
-use crate::sched::Scheduler;
+use crate::sched::{OnCpu, Scheduler};
 use crate::time::queue_callback;
 
 impl<M: Machine> FileSystem<M> {
@@ -35,11 +35,20 @@ impl<M: Machine> FileSystem<M> {
                 self.page_added(&on, id);
             }
         }
-        self.finish_write(sched, id, pages);
+        self.finish_write(sched, id, pages, true);
+    }
+
+    /// Appends to the last page.
+    pub(crate) fn extend(&self, sched: &Scheduler<M>, id: FileId) {
+        self.write_cached(sched, id, 1, true);
     }
 
     /// Writes `pages` pages that the page cache has.
     pub(crate) fn overwrite(&self, sched: &Scheduler<M>, id: FileId, pages: u32) {
+        self.write_cached(sched, id, pages, false);
+    }
+
+    fn write_cached(&self, sched: &Scheduler<M>, id: FileId, pages: u32, grows: bool) {
         let file = self.get(id);
         file.mutex.lock(sched);
         let on = sched.on_cpu();
@@ -51,14 +60,14 @@ impl<M: Machine> FileSystem<M> {
                 self.page_written(&on, id);
             }
         }
-        self.finish_write(sched, id, 0);
+        self.finish_write(sched, id, pages, grows);
     }
 
-    /// Ends a write that added `added` pages: changes the inode, and releases the file's mutex, which the caller holds.
-    fn finish_write(&self, sched: &Scheduler<M>, id: FileId, added: u32) {
+    /// Ends a write of `pages` pages: changes the inode, and releases the file's mutex, which the caller holds.
+    fn finish_write(&self, sched: &Scheduler<M>, id: FileId, pages: u32, grows: bool) {
         let is_whole = self.is_measured_whole(sched, id);
         if self.is_disk() {
-            self.inode_written(sched, id, added);
+            self.inode_written(sched, id, pages, grows);
         } else if !is_whole {
             self.change(sched, id, Change::Write);
         }
@@ -80,16 +89,38 @@ impl<M: Machine> FileSystem<M> {
             Change::Allocate
         };
         self.change(sched, id, change);
+        self.write_back(&sched.on_cpu(), id, pages);
+        file.mutex.unlock(&sched.on_cpu());
+        self.volume(id).0.force(sched);
+    }
+
+    /// Reads or writes a block past the page cache. Pages that wait for their blocks are put on the disk before.
+    pub(crate) fn direct(&self, sched: &Scheduler<M>, id: FileId) {
+        let file = self.get(id);
+        file.mutex.lock(sched);
+        if self.is_disk() {
+            let waiting = self.pages_without_blocks(id);
+            if waiting != 0 {
+                let change = self.blocks_needed(id);
+                self.change(sched, id, change);
+                self.write_back(&sched.on_cpu(), id, waiting);
+            }
+        }
         let on = sched.on_cpu();
+        on.work(costs::DIRECT);
+        file.mutex.unlock(&on);
+    }
+
+    /// Copies `pages` pages to the RAM disk.
+    fn write_back(&self, on: &OnCpu<'_, M>, id: FileId, pages: u32) {
+        let file = self.get(id);
         for _ in 0..pages {
             // The page is tagged when writeback begins, and again when it ends.
             for _ in 0..2 {
-                file.cache.hold_irq(&on, costs::PAGE_CACHE_INSERT);
+                file.cache.hold_irq(on, costs::PAGE_CACHE_INSERT);
             }
             on.work(costs::WRITE_BACK_PAGE);
         }
-        file.mutex.unlock(&on);
-        self.volume(id).0.force(sched);
     }
 
     /// Returns `true` if a measured kernel's rows have everything that changes of `id` take: its volume is a plain one,
@@ -120,7 +151,7 @@ impl<M: Machine> FileSystem<M> {
         }
         match change {
             Change::Create if self.is_disk() => self.disk_create(&on, owner, id),
-            Change::Remove { .. } if self.is_disk() => self.disk_remove(&on, id),
+            Change::Remove if self.is_disk() => self.disk_remove(&on, id),
             _ => {}
         }
         self.change(sched, id, change);
@@ -149,7 +180,7 @@ impl<M: Machine> FileSystem<M> {
         }
         let file = self.get(id);
         let has_blocks = file.disk.blocks.swap(0, Relaxed) != 0;
-        self.change_directory(sched, directory, id, Change::Remove { has_blocks });
+        self.change_directory(sched, directory, id, Change::Remove);
         let on = sched.on_cpu();
         if is_whole && file.cached.load(Relaxed) == 0 {
             return queue_callback(&on);
@@ -168,7 +199,10 @@ impl<M: Machine> FileSystem<M> {
             }
             on.sched.memory.release_batch(&on, batch);
         }
-        queue_callback(&on);
+        if self.is_disk() {
+            self.change(sched, id, Change::Evict { has_blocks });
+        }
+        queue_callback(&sched.on_cpu());
     }
 
     /// Gives the file a new name in the same directory.

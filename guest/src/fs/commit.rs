@@ -20,10 +20,14 @@ use crate::wait::WaitQueue;
 pub(super) enum Change {
     /// A `write` call: size and times of the inode.
     Write,
+    /// A page of a `write` call that changes neither size nor times.
+    Overwrite,
     /// A new file or directory.
     Create,
-    /// A name is removed, and its file with it.
-    Remove {
+    /// A file's last name is removed.
+    Remove,
+    /// A file without a name is removed with its last reference.
+    Evict {
         /// The file has blocks on the disk. Pages that were never written there have none.
         has_blocks: bool,
     },

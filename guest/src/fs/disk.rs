@@ -63,9 +63,9 @@ impl<M: Machine> FileSystem<M> {
         }
     }
 
-    /// A write call ends that added `added` pages to `id`, whose mutex the caller holds: the inode's size and times,
-    /// and its place on the list of dirty inodes.
-    pub(super) fn inode_written(&self, sched: &Scheduler<M>, id: FileId, added: u32) {
+    /// A write call of `pages` pages ends, after which the file is longer if it `grows`. The caller holds the mutex of
+    /// `id`: the inode's size and times, and its place on the list of dirty inodes.
+    pub(super) fn inode_written(&self, sched: &Scheduler<M>, id: FileId, pages: u32, grows: bool) {
         let (on, file) = (sched.on_cpu(), self.get(id));
         let now = on.now() / TIME_UNIT;
         let is_later = file.disk.changed.get() != now;
@@ -75,11 +75,24 @@ impl<M: Machine> FileSystem<M> {
             let _inode = file.inode.lock(&on);
             self.dirty_inodes(id).hold(&on, costs::DIRTY_INODE);
         }
-        // ext4 keeps the size on the disk in step. XFS changes it when blocks are written.
-        let changes = u32::from(is_later) + if self.format == Format::Ext4 { added } else { 0 };
-        for _ in 0..changes {
+        if is_later {
             self.change(sched, id, Change::Write);
         }
+        // ext4 begins a handle for each page, and keeps the size on the disk in step. XFS changes it when blocks are
+        // written.
+        if self.format == Format::Ext4 {
+            let change = if grows { Change::Write } else { Change::Overwrite };
+            for _ in 0..pages {
+                self.change(sched, id, change);
+            }
+        }
+    }
+
+    /// Pages of `id` that have no blocks yet.
+    pub(super) fn pages_without_blocks(&self, id: FileId) -> u32 {
+        let file = self.get(id);
+        // ORDERING: Relaxed, both: plain memory under the file's mutex.
+        file.cached.load(Relaxed).saturating_sub(file.disk.blocks.load(Relaxed))
     }
 
     /// What writing the pages of `id` to the disk changes. The caller holds the file's mutex.

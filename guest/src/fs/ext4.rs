@@ -71,15 +71,18 @@ impl<M: Machine> Ext4<M> {
         let blocks = [Block::Bits(group), Block::Descriptors, inode];
         match change {
             Change::Write | Change::Written => self.handle(sched, &[inode]),
+            Change::Overwrite => self.handle(sched, &[]),
             Change::Rename => self.handle(sched, &[names[0], names[1], inode]),
             Change::Create => {
                 self.set_bits(sched, group, costs::NEW_INODE_HELD);
                 self.handle(sched, &[bits[0], bits[1], inode, names[0], names[1]]);
             }
-            Change::Remove { has_blocks } => {
+            Change::Remove => {
                 self.orphan(sched);
                 self.handle(sched, &[names[0], names[1], inode, Block::Super]);
-                // The last reference is gone. Truncation finds the inode on the list.
+            }
+            // Truncation finds the inode on the list.
+            Change::Evict { has_blocks } => {
                 self.orphan(sched);
                 if has_blocks {
                     self.set_bits(sched, group, costs::BLOCKS_HELD);

@@ -97,9 +97,10 @@ impl<M: Machine> Xfs<M> {
                 self.transaction(sched, &with(inodes, costs::CREATE_BUFFERS));
                 group.incore.hold(&sched.on_cpu(), costs::INCORE_HELD);
             }
-            Change::Remove { has_blocks } => {
-                self.transaction(sched, &with(inodes, costs::NAME_BUFFERS));
-                // Inactivation: blocks, then the inode.
+            Change::Overwrite => {}
+            Change::Remove => self.transaction(sched, &with(inodes, costs::NAME_BUFFERS)),
+            // Inactivation: blocks, then the inode.
+            Change::Evict { has_blocks } => {
                 if has_blocks {
                     self.transaction(sched, &with(blocks, costs::ALLOCATE_BUFFERS));
                 }

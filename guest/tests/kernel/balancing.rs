@@ -134,8 +134,8 @@ fn a_task_that_has_just_run_waits_for_the_next_pass() {
 
 #[test]
 fn a_task_that_is_always_hot_moves_in_the_third_pass() {
-    // The first task takes the CPU 150 µs before the leaver leaves, and 50 µs before each tick. `cache_nice_tries` is 1,
-    // so passes fail twice.
+    // The first task takes the CPU 150 µs before the leaver leaves, and 50 µs before each tick. `cache_nice_tries` is
+    // 1, so passes fail twice.
     let course = Course {
         computes: 300 * US,
         period: 500 * US,

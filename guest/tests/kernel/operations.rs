@@ -181,6 +181,8 @@ fn files_cost_the_sum_of_their_parts() {
         "write", SYSCALL + 3.0 * (1_600.0 + PAGE + 120.0 + LRU) + 300.0 + 50.0,
             [tree_lock 3.0, zone 3.0 / 31.0, lru 3.0 / 14.0, journal 1.0, inode 1.0], |os| os.write(FILE, 3);
         "overwrite", SYSCALL + 3.0 * 1_600.0 + 300.0 + 50.0, [journal 1.0, inode 1.0], |os| os.overwrite(FILE, 3);
+        "extend", SYSCALL + 1_600.0 + 300.0 + 50.0, [journal 1.0, inode 1.0], |os| os.extend(FILE);
+        "direct", SYSCALL + 4_000.0, [], |os| os.direct(FILE);
         "sync", SYSCALL + 3.0 * (2.0 * 120.0 + 1_800.0) + 300.0, [tree_lock 6.0, journal 1.0], |os| os.sync(FILE, 3);
         "create and unlink",
             2.0 * (SYSCALL + PATH + 2.0 * NAME + RELINK + 300.0 + FOUR_OBJECTS) + 700.0 + 50.0 + 60.0,
@@ -202,7 +204,7 @@ fn files_cost_the_sum_of_their_parts() {
 #[test]
 fn journals_cost_the_sum_of_their_parts() {
     // A handle of ext4 with some blocks, filing one, a commit of one, its search for blocks, a place among the orphans.
-    let handle = |blocks: f64| 11_400.0 + blocks * 350.0;
+    let handle = |blocks: f64| 450.0 + blocks * 350.0;
     let (filed, committed, search, orphan) = (35.0 + 42.0, 379.0 + 2_500.0, 1_500.0, 700.0);
     let relink = SYSCALL + PATH + 2.0 * NAME + RELINK + FOUR_OBJECTS;
     // A renamed file stays on the list of inodes.
@@ -213,7 +215,18 @@ fn journals_cost_the_sum_of_their_parts() {
     // In each millisecond one write changes the inode's times.
     let timed = |ns: f64, change: f64| ns / (1.0 - change / 1e6);
     let (commit, flush) = (60.0 + 8_000.0 + 60.0 + 60.0, 2.0 * 120.0 + 1_800.0);
+    let cached = SYSCALL + 1_600.0 + 15.0 + 50.0;
     let ext4 = rows! { Ext4:
+        "overwrite", timed(cached + handle(0.0), handle(1.0)), [inode 1.0, private_lock 1.0, wait_queue 1.0],
+            |os| os.overwrite(FILE, 1);
+        "extend", timed(cached + handle(1.0), handle(1.0)), [inode 1.0, private_lock 1.0, wait_queue 1.0],
+            |os| os.extend(FILE);
+        // The page gets its block, and is written, before the first of the two.
+        "write and direct",
+            timed(append + 2.0 * 35.0 + handle(1.0) + 2.0 * (SYSCALL + 4_000.0) + search + 234.0 + handle(3.0) + flush, handle(1.0)),
+            [tree_lock 4.0, zone 1.0 / 31.0, lru 1.0 / 14.0, inode 2.0, private_lock 2.0, i_block_reservation_lock 1.0,
+                wait_queue 2.01, bgl_lock 1.0],
+            |os| { os.write(FILE, 1); os.direct(FILE); os.direct(FILE); };
         "write", timed(append + 2.0 * 35.0 + handle(1.0), handle(1.0)),
             [tree_lock 2.0, zone 1.0 / 31.0, lru 1.0 / 14.0, inode 2.0, private_lock 2.0, i_block_reservation_lock 1.0,
                 wait_queue 1.01],

@@ -21,8 +21,8 @@ const DESCRIPTOR_BYTES: usize = 16;
 const DESCRIPTORS_MAX: u32 = 4096;
 const NAME_BYTES_MAX: u32 = 256;
 
-/// Bits of a descriptor's flags with the type of the value and its unit. They are 0 for a count: cumulative, and without
-/// a unit.
+/// Bits of a descriptor's flags with the type of the value and its unit. They are 0 for a count: cumulative, and
+/// without a unit.
 const TYPE_AND_UNIT: u32 = 0xff;
 
 /// Statistics by name.

@@ -3,82 +3,135 @@
 use holdfast_guest::{FileId, Machine, Os};
 
 use super::Disk;
-use super::mix::{CREATED, DEPTH, DIRECTORIES, FILE_PAGES, Job, LINKS, SEARCHED, SIGMA, SYNC_WRITES};
+use super::mix::{BLOCKS, BLOCKS_OF_PAGE, CREATED, DEPTH, Job, SEARCHED, SIGMA};
 use crate::stream::Stream;
 
-/// Mean user time of a job. Calibrated: with 2 disks and PV ticket locks, XFS on the westmere-ex-8 profile completes
-/// the published number of jobs.
-const USER_NS: u64 = 160_000;
+/// Mean user time of a job. Calibrated: with PV ticket locks, XFS on the westmere-ex-8 profile completes the published
+/// number of jobs.
+const USER_NS: u64 = 308_000;
+
+/// What a job works on: the files of one disk.
+struct On<'a, M: Machine> {
+    os: &'a Os<M>,
+    /// The root of the disk.
+    root: FileId,
+    /// The directory that searches work in.
+    searched: FileId,
+    /// The common file.
+    common: FileId,
+    /// The user's own.
+    own: FileId,
+}
 
 impl Disk {
-    /// Does job `number` of `user`'s list.
-    pub(super) fn job<M: Machine>(&self, os: &Os<M>, user: u32, number: u32, job: Job) {
+    /// Does job `number` of `user`'s list, on disk number `disk`.
+    pub(super) fn job<M: Machine>(&self, os: &Os<M>, user: u32, number: u32, disk: u32, job: Job) {
         let mut time = Stream::new(os.seed("aim7.time"), user << 12 ^ number);
         let user_ns = time.time(USER_NS, SIGMA);
-        let (directory, file, copy) = (self.directory_of(user), self.file_of(user, 0), self.file_of(user, 1));
         os.user(user_ns / 2);
-        match job {
-            Job::RandomRead | Job::Read => temporary(os, directory, file, || repeat(FILE_PAGES, || os.read(1))),
-            Job::RandomWrite => temporary(os, directory, file, || repeat(FILE_PAGES, || os.overwrite(file, 1))),
-            Job::Write => temporary(os, directory, file, || {}),
-            Job::Copy => temporary(os, directory, file, || copy_to(os, directory, copy, || {})),
-            Job::SyncRandomWrite => temporary(os, directory, file, || {
-                repeat(SYNC_WRITES, || {
-                    os.overwrite(file, FILE_PAGES / SYNC_WRITES);
-                    os.sync(file, FILE_PAGES / SYNC_WRITES);
-                });
-            }),
-            Job::SyncWrite => temporary(os, directory, file, || sync(os, file)),
-            Job::SyncCopy => temporary(os, directory, file, || {
-                copy_to(os, directory, copy, || sync(os, copy));
-            }),
-            Job::Search => repeat(SEARCHED, || os.stat(directory, DEPTH)),
-            Job::CreateClose => repeat(CREATED, || {
-                os.create(directory, file, DEPTH);
-                os.close(file);
-                os.unlink(directory, file, DEPTH);
-            }),
-            // Each name is added and removed.
-            Job::Link => temporary(os, directory, file, || {
-                repeat(2 * LINKS, || os.link(directory, file, DEPTH));
-            }),
-            Job::Directories => repeat(DIRECTORIES, || {
-                os.create(directory, file, DEPTH);
-                os.open(file, DEPTH);
-                os.status();
-                os.close(file);
-                os.close(file);
-                os.unlink(directory, file, DEPTH);
-            }),
-        }
+        let on = On {
+            os,
+            root: self.root(disk),
+            searched: self.searched(disk),
+            common: self.common(disk),
+            own: self.own(disk, user),
+        };
+        on.job(job);
         os.user(user_ns - user_ns / 2);
     }
 }
 
-/// Writes a new file, does `work` with it, and removes it.
-fn temporary<M: Machine>(os: &Os<M>, directory: FileId, file: FileId, work: impl Fn()) {
-    os.create(directory, file, DEPTH);
-    repeat(FILE_PAGES, || os.write(file, 1));
-    work();
-    os.close(file);
-    os.unlink(directory, file, DEPTH);
-}
+impl<M: Machine> On<'_, M> {
+    fn job(&self, job: Job) {
+        match job {
+            Job::RandomRead | Job::Read => self.file(BLOCKS, || repeat(BLOCKS, || self.os.read(1))),
+            Job::RandomWrite => self.file(BLOCKS, || repeat(BLOCKS, || self.os.overwrite(self.own, 1))),
+            Job::DirectRandomRead => self.file(BLOCKS, || repeat(BLOCKS, || self.os.direct(self.own))),
+            Job::DirectRandomWrite => self.file(BLOCKS, || repeat(BLOCKS, || self.os.direct(self.own))),
+            Job::Write => self.created(|| self.append(BLOCKS, |_| {})),
+            Job::CreateOnly => self.created(|| {}),
+            Job::SharedRead => self.reading(|| repeat(BLOCKS, || self.os.read(1))),
+            Job::DirectSharedRead => self.reading(|| repeat(BLOCKS, || self.os.direct(self.common))),
+            Job::Copy => self.copied(BLOCKS, |_| {}),
+            Job::OpenAndCreateOnly => self.copied(0, |_| {}),
+            Job::SyncCopy => self.copied(BLOCKS / 2, |on| on.os.sync(on.own, 1)),
+            Job::SyncWrite => self.created(|| self.append(BLOCKS / 2, |on| on.os.sync(on.own, 1))),
+            Job::SyncRandomWrite => self.file(BLOCKS / 2, || repeat(BLOCKS / 2, || self.rewrite())),
+            Job::SyncUpdate => self.file(BLOCKS, || {
+                repeat(BLOCKS / 2, || {
+                    self.os.read(1);
+                    self.rewrite();
+                });
+            }),
+            Job::Search => self.search(),
+        }
+    }
 
-/// Copies the open file to a new one, does `work` with the copy, and removes it.
-fn copy_to<M: Machine>(os: &Os<M>, directory: FileId, copy: FileId, work: impl Fn()) {
-    os.create(directory, copy, DEPTH);
-    repeat(FILE_PAGES, || {
-        os.read(1);
-        os.write(copy, 1);
-    });
-    work();
-    os.close(copy);
-    os.unlink(directory, copy, DEPTH);
-}
+    /// Creates the own file, does `work` with it, and removes it.
+    fn created(&self, work: impl FnOnce()) {
+        self.os.create(self.root, self.own, DEPTH);
+        work();
+        self.os.unlink(self.root, self.own, DEPTH);
+        self.os.close(self.own);
+    }
 
-/// Puts the file on the disk, once for each write of a synchronous job.
-fn sync<M: Machine>(os: &Os<M>, file: FileId) {
-    repeat(SYNC_WRITES, || os.sync(file, FILE_PAGES / SYNC_WRITES));
+    /// Writes an own file of `blocks` blocks, opens it again, does `work` with it, and removes it.
+    fn file(&self, blocks: u32, work: impl FnOnce()) {
+        self.created(|| {
+            self.append(blocks, |_| {});
+            self.os.close(self.own);
+            self.os.open(self.own, DEPTH);
+            work();
+        });
+    }
+
+    /// Opens the common file, does `work` with it, and closes it.
+    fn reading(&self, work: impl FnOnce()) {
+        self.os.open(self.common, DEPTH);
+        work();
+        self.os.close(self.common);
+    }
+
+    /// Copies `blocks` blocks of the common file to an own one, and does `after` each.
+    fn copied(&self, blocks: u32, after: impl Fn(&Self)) {
+        self.reading(|| {
+            self.created(|| {
+                self.append(blocks, |on| {
+                    on.os.read(1);
+                    after(on);
+                });
+            });
+        });
+    }
+
+    /// Appends `blocks` blocks to the own file, and does `after` each. The first of a page adds the page.
+    fn append(&self, blocks: u32, after: impl Fn(&Self)) {
+        for block in 0..blocks {
+            if block % BLOCKS_OF_PAGE == 0 {
+                self.os.write(self.own, 1);
+            } else {
+                self.os.extend(self.own);
+            }
+            after(self);
+        }
+    }
+
+    /// Writes a block of the own file, up to the disk.
+    fn rewrite(&self) {
+        self.os.overwrite(self.own, 1);
+        self.os.sync(self.own, 1);
+    }
+
+    fn search(&self) {
+        for name in 0..SEARCHED {
+            self.os.stat(self.searched, DEPTH + 2);
+            if name < CREATED {
+                self.os.create(self.searched, self.own, DEPTH + 1);
+                self.os.close(self.own);
+                self.os.unlink(self.searched, self.own, DEPTH + 1);
+            }
+        }
+    }
 }
 
 fn repeat(times: u32, call: impl Fn()) {

@@ -1,77 +1,83 @@
 //! The jobs of the mix, and the sources of the numbers.
 //!
 //! # Sources
-//! - **[A]** AIM7's disk work file and the programs behind its jobs, from memory. The kinds of jobs are right, weights
-//!   and sizes are uncertain.
+//! - **[R]** `reaim` as HP ran it (osdl-aim-7 7.0.1.13): `data/workfile.disk`, `data/reaim.config`, `src/disk1.c`,
+//!   `src/disk_src.c`, `src/driver.c`, `Support_scripts/master_disk_list`. The published run does not name its files,
+//!   so these are likely, not certain.
 //! - **[E]** estimates.
 
 use alloc::vec::Vec;
 
 use crate::stream::Stream;
 
-/// A job: one of AIM7's small programs.
+/// A job: one of reaim's tests. Each makes a file in the root of a disk and removes it again, unless told otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Job {
-    /// `disk_rr`: reads a file at random places.
+    /// `disk_rr`, `disk_brr`: writes a file, opens it again, and reads blocks at random places.
     RandomRead,
-    /// `disk_rw`: writes at random places.
+    /// `disk_rw`, `disk_brw`: the same, and writes blocks.
     RandomWrite,
-    /// `disk_rd`: reads from beginning to end.
+    /// `disk_rd`: writes a file, opens it again, and reads it from beginning to end.
     Read,
-    /// `disk_wrt`: writes from beginning to end.
+    /// `disk_wrt`, `disk_bwrt`: writes a file.
     Write,
-    /// `disk_cp`: copies a file.
+    /// `disk_cp`, `disk_bcp`: copies the disk's common file.
     Copy,
-    /// `sync_disk_rw`: like `disk_rw`, but each write is on the disk before the next.
+    /// `disk_brd`: reads the disk's common file.
+    SharedRead,
+    /// `disk_dio_rr`: like `disk_rr`, past the page cache.
+    DirectRandomRead,
+    /// `disk_dio_rw`: like `disk_rw`, past the page cache.
+    DirectRandomWrite,
+    /// `disk_dio_rd`: reads the disk's common file, past the page cache.
+    DirectSharedRead,
+    /// `disk_dio_wrt`: creates a file and writes nothing. Its loop counts down from the result of an allocation, 0.
+    CreateOnly,
+    /// `disk_dio_cp`: opens the disk's common file, and does as `disk_dio_wrt`.
+    OpenAndCreateOnly,
+    /// `sync_disk_rw`: writes a file of half the size, opens it again, and writes blocks at random places, each on the
+    /// disk before the next.
     SyncRandomWrite,
-    /// `sync_disk_wrt`: like `disk_wrt`, with synchronous writes.
+    /// `sync_disk_wrt`: writes a file of half the size, each block on the disk before the next.
     SyncWrite,
-    /// `sync_disk_cp`: like `disk_cp`, with synchronous writes.
+    /// `sync_disk_cp`: copies half of the disk's common file, each block on the disk before the next.
     SyncCopy,
-    /// `disk_src`: searches directories for files.
+    /// `sync_disk_update`: writes a file, then reads half as many blocks and writes each of them to the disk.
+    SyncUpdate,
+    /// `disk_src`: looks names up, and creates and removes files, in a directory of the disk.
     Search,
-    /// `creat-clo`: creates and closes files.
-    CreateClose,
-    /// `link_test`: adds names of files, and removes them.
-    Link,
-    /// `dir_rtns_1`: creates, reads and removes directories.
-    Directories,
 }
 
-/// How many of the 100 jobs on a list are of each kind. [A]
-pub(super) const MIX: [(Job, u32); 12] = [
-    (Job::RandomRead, 14),
-    (Job::RandomWrite, 14),
-    (Job::Read, 14),
-    (Job::Write, 14),
-    (Job::Copy, 12),
-    (Job::SyncRandomWrite, 4),
-    (Job::SyncWrite, 4),
-    (Job::SyncCopy, 4),
-    (Job::Search, 8),
-    (Job::CreateClose, 4),
-    (Job::Link, 4),
-    (Job::Directories, 4),
+/// How many of the 100 jobs on a list are of each kind. [R]
+pub(super) const MIX: [(Job, u32); 16] = [
+    (Job::RandomRead, 10),
+    (Job::RandomWrite, 10),
+    (Job::Read, 5),
+    (Job::Write, 10),
+    (Job::Copy, 10),
+    (Job::SharedRead, 5),
+    (Job::DirectRandomRead, 5),
+    (Job::DirectRandomWrite, 5),
+    (Job::DirectSharedRead, 5),
+    (Job::CreateOnly, 5),
+    (Job::OpenAndCreateOnly, 5),
+    (Job::SyncRandomWrite, 5),
+    (Job::SyncWrite, 5),
+    (Job::SyncCopy, 5),
+    (Job::SyncUpdate, 5),
+    (Job::Search, 5),
 ];
 
-/// Pages of a job's file. [E]
-pub(super) const FILE_PAGES: u32 = 32;
-/// Writes of a synchronous job, each an equal part of the file. [E]
-pub(super) const SYNC_WRITES: u32 = 4;
-/// Names that a search looks up. [E]
-pub(super) const SEARCHED: u32 = 40;
-/// Files that `creat-clo` creates, one after another. [E]
-pub(super) const CREATED: u32 = 4;
-/// Names that `link_test` adds and removes. [E]
-pub(super) const LINKS: u32 = 8;
-/// Directories that `dir_rtns_1` creates. [E]
-pub(super) const DIRECTORIES: u32 = 3;
-/// Files of a user: the one that it writes, and the one that it copies to.
-pub(super) const FILES_OF_USER: u32 = 2;
-/// Directories of a disk, among which its users are divided. [E]
-pub(super) const DIRECTORIES_OF_DISK: u32 = 8;
-/// Components of a path.
-pub(super) const DEPTH: u32 = 3;
+/// Blocks of 1 KiB of a job's file: `FILESIZE 10k`, to which 2000 users add nothing. [R]
+pub(super) const BLOCKS: u32 = 10;
+/// Blocks in a page.
+pub(super) const BLOCKS_OF_PAGE: u32 = 4;
+/// Names that a search looks up. [R]
+pub(super) const SEARCHED: u32 = 75;
+/// Files that a search creates. [E] of the comment "100 c and s files"
+pub(super) const CREATED: u32 = 25;
+/// Components of a path: the disk's mount point and the file. [R]
+pub(super) const DEPTH: u32 = 2;
 /// Mappings of a user's process. [E]
 pub(super) const VMAS: u32 = 12;
 /// Spread of a job's user time: standard deviation of its logarithm. [E]

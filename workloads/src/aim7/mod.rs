@@ -17,7 +17,7 @@ use holdfast_guest::{FileId, Fork, Format, Limits, Machine, Os, Program, Start};
 use crate::start::StartLine;
 use crate::stream::Stream;
 use crate::workload::Load;
-use mix::{DIRECTORIES_OF_DISK, FILES_OF_USER, VMAS, deck};
+use mix::{VMAS, deck};
 use serde::{Deserialize, Serialize};
 
 /// Parameters of AIM7's disk mix.
@@ -31,6 +31,10 @@ pub struct Aim7 {
     ///
     /// Default 100.
     pub jobs: u32,
+    /// RAM disks, each with a file system of its own. Each user does one job after another on the next disk.
+    ///
+    /// Default 16.
+    pub disks: u32,
     /// File system of the disks.
     ///
     /// Default [`Format::Xfs`].
@@ -42,14 +46,14 @@ impl Default for Aim7 {
         Aim7 {
             users: 2_000,
             jobs: 100,
+            disks: 16,
             format: Format::Xfs,
         }
     }
 }
 
-/// RAM disks, each with a file system of its own, among which the users are divided. An estimate: the published run
-/// does not say.
-const DISKS: u32 = 2;
+/// Files and directories of a disk that are not a user's own.
+const COMMON: u32 = 3;
 
 /// The roles of tasks.
 mod role {
@@ -72,29 +76,29 @@ impl Disk {
         }
     }
 
-    /// Users of the fullest disk.
-    fn users_of_disk(&self) -> u32 {
-        self.parameters.users.div_ceil(DISKS)
+    /// The directory that all files of a disk are in.
+    fn root(&self, disk: u32) -> FileId {
+        self.on(disk, 0)
     }
 
-    fn disk_of(&self, user: u32) -> u32 {
-        user % DISKS
+    /// The directory that searches work in.
+    fn searched(&self, disk: u32) -> FileId {
+        self.on(disk, 1)
     }
 
-    /// The directory that the user works in.
-    fn directory_of(&self, user: u32) -> FileId {
-        self.on_disk_of(user, user / DISKS % DIRECTORIES_OF_DISK)
+    /// The file that copies read.
+    fn common(&self, disk: u32) -> FileId {
+        self.on(disk, 2)
     }
 
-    /// File `row` of the user's disk. Of all files, file `i` is on volume `i` modulo the number of volumes.
-    fn on_disk_of(&self, user: u32, row: u32) -> FileId {
-        FileId(row * DISKS + self.disk_of(user))
+    /// The user's own file.
+    fn own(&self, disk: u32, user: u32) -> FileId {
+        self.on(disk, COMMON + user)
     }
 
-    /// The user's file `number`, on its disk.
-    fn file_of(&self, user: u32, number: u32) -> FileId {
-        let row = DIRECTORIES_OF_DISK + number * self.users_of_disk() + user / DISKS;
-        self.on_disk_of(user, row)
+    /// File `row` of a disk. Of all files, file `i` is on volume `i` modulo the number of volumes.
+    fn on(&self, disk: u32, row: u32) -> FileId {
+        FileId(row * self.parameters.disks + disk)
     }
 
     fn first<M: Machine>(&self, os: &Os<M>) {
@@ -110,8 +114,10 @@ impl Disk {
     fn user<M: Machine>(&self, os: &Os<M>, user: u32) {
         StartLine::FIRST.wait(os);
         let mut order = Stream::new(os.seed("aim7.order"), user);
+        let disks = self.parameters.disks;
+        let first = order.below(disks);
         for (number, job) in (0..self.parameters.jobs).zip(deck(&mut order)) {
-            self.job(os, user, number, job);
+            self.job(os, user, number, (first + number) % disks, job);
             self.completed.fetch_add(1, Relaxed);
         }
     }
@@ -119,8 +125,8 @@ impl Disk {
     fn needs(&self) -> Limits {
         Limits {
             tasks: 1 + self.parameters.users,
-            files: DISKS * (DIRECTORIES_OF_DISK + FILES_OF_USER * self.users_of_disk()),
-            volumes: DISKS,
+            files: self.parameters.disks * (COMMON + self.parameters.users),
+            volumes: self.parameters.disks,
             format: self.parameters.format,
             semaphore_arrays: 1,
             semaphores: 1,
@@ -160,20 +166,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_user_has_files_of_its_own_on_its_own_disk() {
-        for users in [1, 2, 7, 20] {
+    fn each_user_has_a_file_of_its_own_on_each_disk() {
+        for (users, disks) in [(1, 1), (2, 16), (7, 3)] {
             let disk = Disk::new(&Aim7 {
                 users,
+                disks,
                 ..Aim7::default()
             });
             let limits = disk.needs();
-            let mut seen: BTreeSet<u32> = (0..DISKS * DIRECTORIES_OF_DISK).collect();
-            for user in 0..users {
-                let directory = disk.directory_of(user);
-                for number in 0..FILES_OF_USER {
-                    let file = disk.file_of(user, number);
+            let mut seen = BTreeSet::new();
+            for volume in 0..disks {
+                let own = (0..users).map(|user| disk.own(volume, user));
+                for file in own.chain([disk.root(volume), disk.searched(volume), disk.common(volume)]) {
                     assert!(file.0 < limits.files);
-                    assert_eq!(file.0 % limits.volumes, directory.0 % limits.volumes);
+                    assert_eq!(file.0 % limits.volumes, volume);
                     assert!(seen.insert(file.0), "file {} twice", file.0);
                 }
             }

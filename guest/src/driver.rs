@@ -30,8 +30,26 @@ impl<M: Machine> Driver<M> {
     /// to the data port, each of which leaves the guest.
     pub(crate) fn access_configuration(&self, on: &ThisCpu<'_, M>, register: u32) {
         let mut calls = self.0.lock(on);
-        on.cpu.port_write(CONFIGURATION_ADDRESS, 1 << 31 | register);
+        on.cpu.port_write(CONFIGURATION_ADDRESS, address(register));
         on.cpu.port_write(CONFIGURATION_DATA, 0);
         *calls += 1;
+    }
+}
+
+/// Returns the address of `register` of the first function of the first device (PCI Local Bus Specification 3.0,
+/// 3.2.2.3.2): bit 31 enables the access.
+fn address(register: u32) -> u32 {
+    1 << 31 | register
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_enabled_and_names_the_register() {
+        for register in (0..256).step_by(4) {
+            assert_eq!(address(register), 0x8000_0000 + register);
+        }
     }
 }

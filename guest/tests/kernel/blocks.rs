@@ -143,3 +143,23 @@ fn a_commit_looks_at_the_blocks_of_all_past_transactions() {
         );
     }
 }
+
+#[test]
+fn each_page_of_a_removed_file_leaves_its_buffers_and_the_cache() {
+    for format in [Format::Ext4, Format::Xfs] {
+        for pages in [1, 20] {
+            let removal = |class| {
+                acquired_by(format, class, move |os, removes| {
+                    os.create(FileId(0), FileId(1), 2);
+                    os.write(FileId(1), pages);
+                    if removes {
+                        os.unlink(FileId(0), FileId(1), 2);
+                    }
+                })
+            };
+            assert_eq!(removal("private_lock"), u64::from(pages), "{format:?}");
+            // Once more for the number of pages.
+            assert_eq!(removal("tree_lock"), 1 + u64::from(pages), "{format:?}");
+        }
+    }
+}

@@ -1,13 +1,16 @@
 //! A measured kernel: each operation takes as long as its profile says, and takes the spinlocks that are there.
 
 use holdfast_guest::{
-    FileId, Fork, Format, KernelProfile, LockClass, LockProfile, Operation, OperationProfile, Os, Scope, Start, Touch,
+    FileId, Fork, Format, KernelProfile, LockClass, LockProfile, MmapLock, Operation, OperationProfile, Os,
+    OwnerSpinning, Scope, Start, Touch,
 };
 use holdfast_sim::SimMachine;
 
-use crate::machine::{Setup, counter, lead, run};
+use crate::machine::{Setup, counter, lead, lead_forked, run};
 use crate::operations::{self, Runs, operation, setup};
 
+/// A millisecond in nanoseconds.
+const MS: u64 = 1_000_000;
 const FILE: FileId = FileId(3);
 const FOLDER: FileId = FileId(0);
 
@@ -300,4 +303,43 @@ fn locks_that_interrupt_handlers_take_are_held_with_interrupts_masked() {
         let ticks = ticks(class);
         assert!(ticks >= 95, "{}: {ticks} ticks", class.name());
     }
+}
+
+#[test]
+fn a_writer_that_sleeps_is_not_woken_for_readers() {
+    // Unmapping takes 10 ms as a writer, and then frees pages as a reader. A second writer spins until a third task
+    // wants its CPU, and sleeps: only the end of reading wakes it.
+    let wakeups = |delay_ns: u64| {
+        let mut setup = measured();
+        (setup.pcpus, setup.vcpus, setup.is_free) = (2, 2, false);
+        setup.kernel.mmap_lock = MmapLock::Downgrading;
+        setup.kernel.owner_spinning = OwnerSpinning::Queued;
+        let profile = setup.kernel.profile.as_mut().expect("a measured kernel");
+        profile.operations[Operation::MapUnmap as usize] = OperationProfile {
+            work_ps: 16_000_000_000,
+            locks: Vec::new(),
+        };
+        let outcome = run(&setup, move |os, start| {
+            let begin = 100 * MS;
+            match (start.role, start.argument) {
+                (0, _) => lead_forked(os, 3, Fork::Share),
+                // It starts on the other CPU, and the next one on this CPU.
+                (_, 0) => {
+                    os.user(begin + delay_ns - os.now());
+                    os.map(1);
+                }
+                (_, 1) => {
+                    os.user_touching(0, Touch::anonymous(500));
+                    os.user(begin - os.now());
+                    os.unmap(500);
+                }
+                _ => {
+                    os.sleep(begin + 3 * MS - os.now());
+                    os.user(MS);
+                }
+            }
+        });
+        counter(&outcome, "guest.wakeups")
+    };
+    assert_eq!(wakeups(MS), wakeups(40 * MS) + 1);
 }

@@ -123,26 +123,24 @@ fn sleepers_of_a_cpu_that_leaves_wake_in_time_elsewhere() {
 
 #[test]
 fn a_cpu_that_leaves_hands_on_the_time_of_day() {
-    // All CPUs compute, so one of them keeps the time at each tick.
+    // CPUs 1 to 3 compute. While CPU 0 is idle, one of them becomes the one that keeps the time. They leave in turn.
     let outcome = run(&setup(4), |os, start| match start.role {
         0 => {
             os.wait_for_cpus();
             os.begin();
-            for argument in 0..8 {
+            for argument in 0..3 {
                 os.fork(Fork::Share, Start::new(1, argument));
             }
             let mut after = Vec::new();
-            for round in 0..6 {
-                let target = 1 + round % 3;
-                if os.cpu().0 != target {
-                    os.replug(CpuId(target), &mut after);
-                }
-                os.user(20 * MS);
+            for target in 1..4 {
+                os.sleep(20 * MS);
+                assert_eq!(os.cpu().0, 0);
+                os.replug(CpuId(target), &mut after);
             }
             while os.wait().is_some() {}
             os.done(None);
         }
-        _ => os.user(100 * MS),
+        _ => os.user(200 * MS),
     });
     let elapsed = outcome.vms[0].elapsed_ns.expect("measured") / MS;
     let kept = counter(&outcome, "lock.xtime.acquired");

@@ -203,3 +203,32 @@ fn on_the_machine_itself_each_change_of_a_tasks_cpu_is_counted() {
         "{counted} moves counted, {noted} seen"
     );
 }
+
+#[test]
+fn readers_of_the_task_list_take_its_lock_where_it_is_one_of_readers_and_writers() {
+    // Each wait reads the list. It is written by a fork, an end and a reaping.
+    const CHILDREN: u64 = 20;
+    let taken = |rwlocks| {
+        let setup = Setup {
+            kernel: Config {
+                rwlocks,
+                ..Config::default()
+            },
+            ..Setup::default()
+        };
+        let outcome = run(&setup, |os, start| {
+            if start.role == 0 {
+                os.wait_for_cpus();
+                os.begin();
+                for _ in 0..CHILDREN {
+                    os.fork(Fork::Share, Start::new(1, 0));
+                    os.sleep(1_000_000);
+                    assert!(os.try_wait().is_some());
+                }
+                os.done(None);
+            }
+        });
+        counter(&outcome, "lock.tasklist.acquired")
+    };
+    assert_eq!(taken(true), taken(false) + CHILDREN);
+}

@@ -137,6 +137,8 @@ fn a_writer_is_told_once_a_quarter_of_the_buffer_or_less_is_in_use() {
         os.read_stream(1, 1, &mut items);
         assert_eq!(items.len(), 6 * 16);
         assert_eq!(os.wait_ready(0), (0, Events::WRITE));
+        os.watch(0, 1, Events::READ | Events::WRITE);
+        assert_eq!(os.wait_ready(0), (1, Events::READ | Events::WRITE));
         os.done(None);
     });
 }

@@ -158,6 +158,10 @@ pub struct SelectionArgs {
     /// Count from this moment on, as --set zero_at=TIME does: virtual time, or on a real KVM time since the run's start
     #[arg(long, value_name = "TIME")]
     pub zero_at: Option<String>,
+    /// Migrate all guests live after every TIME, as --set host.migration.every=TIME does; in virtual time it fails if
+    /// an interrupt is lost or doubled
+    #[arg(long, value_name = "TIME")]
+    pub migrate: Option<String>,
 }
 
 impl SelectionArgs {
@@ -165,6 +169,8 @@ impl SelectionArgs {
     pub fn options(&self) -> Options {
         let mut set = self.changes.set.clone();
         set.extend(self.zero_at.iter().map(|at| format!("zero_at=\"{at}\"")));
+        let every = self.migrate.iter();
+        set.extend(every.map(|every| format!("host.migration.every=\"{every}\"")));
         Options {
             seeds: self.seeds,
             first_seed: self.first_seed,
@@ -188,10 +194,6 @@ pub struct PlanArgs {
     /// Run each variant with each of several values of a key, as in --sweep-variants vm.*.lock=ticket,qspin
     #[arg(long, value_name = "KEY=V1,V2")]
     pub sweep_variants: Vec<String>,
-    /// Migrate all guests live after every TIME, as --set host.migration.every=TIME does; fails if an interrupt is
-    /// lost or doubled
-    #[arg(long, value_name = "TIME")]
-    pub migrate: Option<String>,
     /// Execute every iteration of every spin instead of skipping it: slow, with exactly the same history
     #[arg(long)]
     pub no_skip: bool,
@@ -218,17 +220,11 @@ impl PlanArgs {
 
     /// Returns the options of a plan that stand for these arguments.
     pub fn options(&self) -> Options {
-        let mut options = self.selection.options();
-        options.set.extend(
-            self.migrate
-                .iter()
-                .map(|every| format!("host.migration.every=\"{every}\"")),
-        );
         Options {
             sweep: self.sweep.clone(),
             sweep_variants: self.sweep_variants.clone(),
             no_skip: self.no_skip,
-            ..options
+            ..self.selection.options()
         }
     }
 }

@@ -14,7 +14,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use holdfast_host::{VmConfig, VmGroup};
-use holdfast_kvm::{Error, Feature, Host, Linux, Options, Report, Task, Vm, VmReport, run};
+use holdfast_kvm::{Error, Feature, Host, Linux, Migration, Options, Report, Task, Vm, VmReport, run};
 use holdfast_lab::plan::Plan;
 use holdfast_sim::{CallOff, Config, Failure, Outcome, VmOutcome};
 use holdfast_workloads::Workload;
@@ -115,9 +115,18 @@ pub(super) fn attempt(
         limit,
         call_off: Some(call_off.flag()),
         zero_at: config.zero_at_ns.map(Duration::from_nanos),
+        migration: config.migration.map(migration),
         ..Options::default()
     };
     Ok(run(&vms, &options)?)
+}
+
+fn migration(of: holdfast_sim::Migration) -> Migration {
+    Migration {
+        every: Duration::from_nanos(of.after_ns),
+        downtime: Duration::from_nanos(of.downtime_ns),
+        mp_state_only: of.mp_state_only,
+    }
 }
 
 fn describe_all(linux: Option<&Linux>, config: &Config) -> Result<Vec<Vm>, Failure> {
@@ -136,7 +145,11 @@ pub fn check(plan: &Plan, linux: Option<&Linux>) -> Result<(), Vec<String>> {
 /// Returns all that the VMM is told of the guests of `config`. Guests that it would refuse give nothing.
 fn told(linux: Option<&Linux>, config: &Config) -> Option<String> {
     let vms = describe_all(linux, config).ok()?;
-    Some(format!("{vms:?} {:?}", config.zero_at_ns))
+    Some(format!(
+        "{vms:?} {:?} {:?}",
+        config.zero_at_ns,
+        config.migration.map(migration)
+    ))
 }
 
 fn describe(linux: Option<&Linux>, config: &Config, vm: &holdfast_sim::Vm) -> Result<Vm, Failure> {
@@ -236,6 +249,13 @@ fn vm_outcome(vm: VmReport, elapsed: Duration) -> VmOutcome {
     let mut counters = vm.counters.clone();
     let sum = |figure: fn(&holdfast_kvm::VcpuReport) -> u64| vm.vcpus.iter().map(figure).sum::<u64>();
     counters.extend(vm.zeroed_ns.map(|ns| ("zeroed_at_ns".to_owned(), ns)));
+    let moved = [
+        ("migrations", vm.migrations),
+        ("migration_kicks", vm.migrated_kicks),
+        ("migration_kicks_lost", vm.lost_kicks),
+    ];
+    let moved = moved.into_iter().filter(|_| vm.migrations > 0);
+    counters.extend(moved.map(|(name, value)| (name.to_owned(), value)));
     counters.insert("cpu_time_ns".to_owned(), sum(|vcpu| vcpu.run_ns));
     counters.insert("runnable_ns".to_owned(), sum(|vcpu| vcpu.wait_ns));
     for (name, value) in vm.vcpus.iter().flat_map(|vcpu| &vcpu.stats) {

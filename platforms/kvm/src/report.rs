@@ -24,6 +24,12 @@ pub struct VmReport {
     pub elapsed_ns: Option<u64>,
     /// Nanoseconds on the guest's clock at which its counts were zeroed, or `None` if they count from its boot.
     pub zeroed_ns: Option<u64>,
+    /// Number of migrations.
+    pub migrations: u64,
+    /// Number of kicks that were latched when the VM migrated, and arrived.
+    pub migrated_kicks: u64,
+    /// Number of kicks that a migration lost, since it transferred only MP_STATE.
+    pub lost_kicks: u64,
     /// Number of operations completed in that interval: acquisitions for [`Task::Contention`](crate::Task::Contention),
     /// `None` for workloads that do not measure throughput.
     pub operations: Option<u64>,

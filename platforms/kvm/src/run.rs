@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::thread::{self, Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use holdfast_protocol::Crash;
@@ -11,7 +11,7 @@ use kvm_ioctls::VcpuFd;
 
 use crate::crash::capture;
 use crate::error::Error;
-use crate::guest::Guest;
+use crate::guest::{Guest, Left};
 use crate::image::Image;
 use crate::linux::Ports;
 use crate::report::Report;
@@ -31,8 +31,22 @@ pub struct Options<'a> {
     /// kernel. Other tasks keep their counts. A guest zeroes its own once it takes interrupts, and KVM's statistics of
     /// it are zeroed then. Default: never.
     pub zero_at: Option<Duration>,
+    /// Migrations of all guests. Default: none.
+    pub migration: Option<Migration>,
     /// The image to boot. Default: [`Image::embedded`].
     pub image: Option<&'a Image>,
+}
+
+/// Migrations of all guests of a run, again and again, each to new VMs of this host with the same memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Migration {
+    /// Time for which the guests run before it, at least. If it is shorter than a time slice of the host, the same
+    /// vCPUs may come first in its queues again and again, and others starve.
+    pub every: Duration,
+    /// Time for which the guests are stopped, at least.
+    pub downtime: Duration,
+    /// Of a latched kick only what MP_STATE can say arrives: of one taken before the halt, nothing.
+    pub mp_state_only: bool,
 }
 
 impl Default for Options<'_> {
@@ -41,6 +55,7 @@ impl Default for Options<'_> {
             limit: Duration::from_secs(60),
             call_off: None,
             zero_at: None,
+            migration: None,
             image: None,
         }
     }
@@ -86,7 +101,7 @@ pub fn run(vms: &[Vm], options: &Options<'_>) -> Result<Report, Error> {
             threads.start(guest, number, fd)?;
         }
     }
-    let ended = session.wait(start, options);
+    let ended = session.wait(&host, &threads, start, options);
     let elapsed = start.elapsed();
     session
         .capture_all
@@ -141,20 +156,18 @@ impl Session {
         self.guests.iter().all(|guest| guest.done.load(Ordering::Acquire))
     }
 
-    /// Waits until the guests are done or a thread has recorded an error.
+    /// Waits until the guests are done or a thread has recorded an error. Zeroes counts and migrates guests meanwhile.
     ///
     /// # Errors
-    /// Returns an error if the time limit passes or the caller calls the run off.
-    fn wait(&self, start: Instant, options: &Options<'_>) -> Result<(), Error> {
-        let mut state = self.lock();
-        loop {
-            if state.error.is_some() || self.is_done() {
-                return Ok(());
-            }
-            if options.call_off.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+    /// Returns an error if the time limit passes, the caller calls the run off, or KVM refuses a migration.
+    fn wait(&self, host: &Host, threads: &Threads, start: Instant, options: &Options<'_>) -> Result<(), Error> {
+        let mut migrate_at = options.migration.map(|migration| migration.every);
+        while !self.is_over() {
+            if is_called_off(options) {
                 return Err(Error::CalledOff);
             }
-            let left = options.limit.saturating_sub(start.elapsed());
+            let now = start.elapsed();
+            let left = options.limit.saturating_sub(now);
             if left.is_zero() {
                 return Err(Error::Hang {
                     limit: options.limit,
@@ -162,19 +175,62 @@ impl Session {
                 });
             }
             let mut pause = left.min(CHECK_INTERVAL);
-            if let Some(at) = options.zero_at {
-                match at.checked_sub(start.elapsed()) {
-                    Some(until) if !until.is_zero() => pause = pause.min(until),
-                    _ => {
-                        drop(state);
-                        self.guests.iter().try_for_each(Guest::zero_counts)?;
-                        state = self.lock();
-                    }
-                }
+            match options.zero_at {
+                Some(at) if at > now => pause = pause.min(at - now),
+                Some(_) => self.guests.iter().try_for_each(Guest::zero_counts)?,
+                None => {}
             }
-            let waited = self.changed.wait_timeout(state, pause);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            match (options.migration, migrate_at) {
+                (Some(_), Some(at)) if at > now => pause = pause.min(at - now),
+                (Some(migration), Some(_)) => {
+                    self.migrate(host, threads, migration, options)?;
+                    migrate_at = Some(start.elapsed().saturating_add(migration.every));
+                    continue;
+                }
+                _ => {}
+            }
+            let state = self.lock();
+            // The threads change both under the lock, and notify.
+            if state.error.is_none() && !self.is_done() {
+                drop(self.changed.wait_timeout(state, pause));
+            }
         }
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        self.lock().error.is_some() || self.is_done()
+    }
+
+    /// Stops all guests at one instant, moves each to a new VM, and lets them continue.
+    fn migrate(
+        &self,
+        host: &Host,
+        threads: &Threads,
+        migration: Migration,
+        options: &Options<'_>,
+    ) -> Result<(), Error> {
+        let begin = Instant::now();
+        let left = |limit: Duration| limit.saturating_sub(begin.elapsed());
+        self.guests.iter().for_each(|guest| guest.gate.close());
+        let mut stopped = false;
+        while !stopped && !self.is_over() && !left(options.limit).is_zero() {
+            threads.interrupt();
+            stopped = self.guests.iter().all(|guest| guest.gate.wait(SIGNAL_INTERVAL));
+        }
+        let moved: Result<Vec<Left>, Error> = match stopped {
+            true => self
+                .guests
+                .iter()
+                .map(|guest| guest.migrate(host, migration.mp_state_only))
+                .collect(),
+            false => Ok(Vec::new()),
+        };
+        while stopped && moved.is_ok() && !left(migration.downtime).is_zero() && !is_called_off(options) {
+            thread::sleep(left(migration.downtime).min(CHECK_INTERVAL));
+        }
+        self.guests.iter().for_each(|guest| guest.gate.open());
+        moved.map(drop)
     }
 
     fn fail(&self, error: Error) {
@@ -202,7 +258,17 @@ impl Session {
         }
         guest.lock().report.vcpus[number as usize].thread = thread_id().unwrap_or(0);
         while !self.stop.load(Ordering::Acquire) {
+            let must_stop = guest.gate.is_closed();
+            // KVM then completes what it emulates, and returns without an entry. The state is whole then.
+            fd.set_kvm_immediate_exit(must_stop.into());
             let exit = crate::vcpu::run(&mut fd, guest.ports.as_ref());
+            if must_stop && exit == Exit::Signal {
+                match guest.gate.pass(number, fd) {
+                    Some(vcpu) => fd = vcpu,
+                    None => return,
+                }
+                continue;
+            }
             if let Err(error) = self.handle(guest, number, &fd, exit) {
                 self.fail(error);
                 break;
@@ -308,21 +374,24 @@ impl Threads {
         Ok(())
     }
 
+    /// Makes all threads leave their guests.
+    fn interrupt(&self) {
+        let running = self.handles.iter().filter(|thread| !thread.is_finished());
+        running.for_each(interrupt);
+    }
+
     /// Ends all threads, and waits until they have ended.
     fn end(&mut self) {
         self.session.stop.store(true, Ordering::Release);
         while self.handles.iter().any(|thread| !thread.is_finished()) {
-            self.handles
-                .iter()
-                .filter(|thread| !thread.is_finished())
-                .for_each(interrupt);
-            std::thread::sleep(SIGNAL_INTERVAL);
+            self.interrupt();
+            thread::sleep(SIGNAL_INTERVAL);
         }
         for handle in self.handles.drain(..) {
             // After a panic of this VMM in a vCPU's thread the run's results are unreliable.
             let joined = handle.join();
             if let Err(panic) = joined
-                && !std::thread::panicking()
+                && !thread::panicking()
             {
                 std::panic::resume_unwind(panic);
             }
@@ -334,6 +403,10 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+fn is_called_off(options: &Options<'_>) -> bool {
+    options.call_off.is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
 /// Returns the calling thread's ID on the host.

@@ -21,9 +21,9 @@ const DESCRIPTOR_BYTES: usize = 16;
 const DESCRIPTORS_MAX: u32 = 4096;
 const NAME_BYTES_MAX: u32 = 256;
 
-/// Bits of a descriptor's flags with the type of the value and its unit. They are 0 for a count: cumulative, and
-/// without a unit.
-const TYPE_AND_UNIT: u32 = 0xff;
+/// Bits of a descriptor's flags with the type of the value, which is 0 for sums, and its unit, which is 0 for numbers.
+const TYPE: u32 = 0xf;
+const UNIT: u32 = 0xf0;
 
 /// Statistics by name.
 pub(crate) type Values = BTreeMap<String, Value>;
@@ -32,15 +32,44 @@ pub(crate) type Values = BTreeMap<String, Value>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Value {
     pub(crate) value: u64,
-    /// Whether it is a count. Others are a time, a present value or a peak.
-    pub(crate) counts: bool,
+    pub(crate) kind: Kind,
+}
+
+/// The kind of a statistic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The number of events since the creation.
+    Count,
+    /// The sum of times since the creation.
+    Time,
+    /// A present value or a peak.
+    Level,
+}
+
+impl Kind {
+    fn of(flags: u32) -> Kind {
+        match (flags & TYPE, flags & UNIT) {
+            (0, 0) => Kind::Count,
+            (0, _) => Kind::Time,
+            _ => Kind::Level,
+        }
+    }
 }
 
 /// Returns `values` without what was counted `before`. Times stay those since the creation.
 pub(crate) fn since(mut values: Values, before: &Values) -> Values {
-    for (name, value) in values.iter_mut().filter(|(_, value)| value.counts) {
+    for (name, value) in values.iter_mut().filter(|(_, value)| value.kind == Kind::Count) {
         let before = before.get(name).map_or(0, |before| before.value);
         value.value = value.value.saturating_sub(before);
+    }
+    values
+}
+
+/// Returns `values` with the counts and times of `earlier`, a VM that these continue.
+pub(crate) fn after(mut values: Values, earlier: &Values) -> Values {
+    for (name, value) in values.iter_mut().filter(|(_, value)| value.kind != Kind::Level) {
+        let earlier = earlier.get(name).map_or(0, |earlier| earlier.value);
+        value.value = value.value.saturating_add(earlier);
     }
     values
 }
@@ -59,7 +88,7 @@ struct Descriptor {
     at: u64,
     /// Number of values. A histogram has more than one.
     values: u16,
-    counts: bool,
+    kind: Kind,
 }
 
 impl Statistics {
@@ -84,7 +113,7 @@ impl Statistics {
             self.file.read_exact_at(&mut bytes, descriptor.at).ok()?;
             let value = Value {
                 value: u64::from_le_bytes(bytes),
-                counts: descriptor.counts,
+                kind: descriptor.kind,
             };
             Some((descriptor.name.clone(), value))
         };
@@ -113,7 +142,7 @@ fn descriptor(bytes: &[u8], data: u32) -> Descriptor {
         name: String::from_utf8_lossy(&name[..end]).into_owned(),
         at: u64::from(data) + u64::from(u32_at(bytes, 8)),
         values: u16::from_le_bytes([bytes[6], bytes[7]]),
-        counts: u32_at(bytes, 0) & TYPE_AND_UNIT == 0,
+        kind: Kind::of(u32_at(bytes, 0)),
     }
 }
 
@@ -135,33 +164,46 @@ mod tests {
             name: "halt_exits".to_owned(),
             at: 0x120,
             values: 1,
-            counts: true,
+            kind: Kind::Count,
         };
         assert_eq!(descriptor(&bytes, 0x100), expected);
         // A present value, as the number of mapped pages, a peak, and a sum of times.
-        for kind in [1, 2, 0x20] {
-            bytes[0] = kind;
-            assert!(!descriptor(&bytes, 0x100).counts);
+        for (flags, kind) in [(1, Kind::Level), (2, Kind::Level), (0x20, Kind::Time)] {
+            bytes[0] = flags;
+            assert_eq!(descriptor(&bytes, 0x100).kind, kind);
         }
     }
 
+    fn values(entries: &[(&str, u64, Kind)]) -> Values {
+        let values = entries
+            .iter()
+            .map(|&(name, value, kind)| (name.to_owned(), Value { value, kind }));
+        values.collect()
+    }
+
     #[test]
-    fn only_what_is_counted_begins_again() {
-        let value = |value, counts| Value { value, counts };
-        let values = |entries: &[(&str, Value)]| -> Values {
-            entries.iter().map(|&(name, value)| (name.to_owned(), value)).collect()
-        };
-        let before = values(&[("exits", value(7, true)), ("pages", value(5, false))]);
-        let now = values(&[
-            ("exits", value(10, true)),
-            ("pages", value(6, false)),
-            ("halts", value(1, true)),
-        ]);
-        let expected = values(&[
-            ("exits", value(3, true)),
-            ("pages", value(6, false)),
-            ("halts", value(1, true)),
-        ]);
-        assert_eq!(since(now, &before), expected);
+    fn only_counts_begin_again_and_all_sums_continue_those_of_an_earlier_vm() {
+        use Kind::{Count, Level, Time};
+        let before = values(&[("exits", 7, Count), ("wait_ns", 3, Time), ("pages", 5, Level)]);
+        let now = [
+            ("exits", 10, Count),
+            ("wait_ns", 4, Time),
+            ("pages", 6, Level),
+            ("halts", 1, Count),
+        ];
+        let begun = [
+            ("exits", 3, Count),
+            ("wait_ns", 4, Time),
+            ("pages", 6, Level),
+            ("halts", 1, Count),
+        ];
+        let continued = [
+            ("exits", 17, Count),
+            ("wait_ns", 7, Time),
+            ("pages", 6, Level),
+            ("halts", 1, Count),
+        ];
+        assert_eq!(since(values(&now), &before), values(&begun));
+        assert_eq!(after(values(&now), &before), values(&continued));
     }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use holdfast_protocol::{Task, layout};
 use kvm_bindings::{
     CpuId, KVM_CAP_X86_DISABLE_EXITS, KVM_MAX_CPUID_ENTRIES, KVM_X86_DISABLE_EXITS_HLT, KVM_X86_DISABLE_EXITS_MWAIT,
     KVM_X86_DISABLE_EXITS_PAUSE,
@@ -12,7 +13,10 @@ use kvm_ioctls::{Cap, Kvm};
 
 use crate::cpuid;
 use crate::error::Error;
-use crate::vm::Feature;
+use crate::instance::{Instance, rebuild_apic_map};
+use crate::memory::Memory;
+use crate::migration::{self, to_new_vm};
+use crate::vm::{Feature, Vm};
 
 /// The API version of KVM since Linux 2.6.22.
 const API_VERSION: i32 = 12;
@@ -83,6 +87,25 @@ impl Host {
     pub(crate) fn passes_mwait(&self) -> bool {
         self.passed_through()
             .is_ok_and(|exits| exits & KVM_X86_DISABLE_EXITS_MWAIT != 0)
+    }
+
+    /// Migrates a VM that never runs, whose vCPU was kicked, and returns whether the kick arrives in the new VM. With
+    /// `mp_state_only` it does not: see [`Migration`](crate::Migration).
+    ///
+    /// # Errors
+    /// Returns an error with the name of the `ioctl` that KVM refuses.
+    pub fn migrates_kick(&self, mp_state_only: bool) -> Result<bool, Error> {
+        let vm = Vm::new("probe", 1, Task::Hog).memory(layout::MEMORY_MIN);
+        let memory = Memory::map(vm.name(), layout::MEMORY_MIN)?;
+        let (first, vcpus) = Instance::create(self, &vm, &memory)?;
+        rebuild_apic_map(&vcpus)
+            .and_then(|()| migration::kick(&first.fd, 0))
+            .map_err(|error| Error::host("kick a vcpu (KVM_SIGNAL_MSI)", error))?;
+        let to_new_vm = |from, vcpus, mp_state_only| to_new_vm(self, &vm, &memory, from, vcpus, mp_state_only);
+        let (second, vcpus, _) = to_new_vm(&first, &vcpus[..], mp_state_only)?;
+        // Only a migration reads the latch.
+        let (_third, _vcpus, moved) = to_new_vm(&second, &vcpus[..], false)?;
+        Ok(moved.kicks == 1)
     }
 
     /// Returns EAX, EBX, ECX and EDX of CPUID leaf `leaf` as KVM can offer it, or zeros if KVM has no such leaf.

@@ -64,6 +64,21 @@ pub fn examine(probe: Option<&Probe>, checks: &mut Vec<Check>) {
         });
     }
     checks.push(speed(probe));
+    checks.push(migration(probe));
+}
+
+fn migration(probe: &Probe) -> Check {
+    let check = |found: &str, verdict| Check::new("guest", "migration", found, verdict);
+    match &probe.kick_migrates {
+        Some(Ok(true)) => check("state saved and restored, latched kick included", Verdict::Good),
+        Some(Ok(false)) => check("state saved and restored, latched kick lost", Verdict::Lacking)
+            .means("a vCPU that is kicked before its halt sleeps on after a migration")
+            .change("kick every vCPU after a migration, or use a newer host kernel"),
+        Some(Err(why)) => check(why, Verdict::Lacking)
+            .means("`kvm run --migrate` is refused here")
+            .change("use a newer host kernel"),
+        None => check("not tried", Verdict::Unknown).means("it is not known whether guests can migrate"),
+    }
 }
 
 /// Name of the check of all features together.

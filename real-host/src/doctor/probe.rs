@@ -13,6 +13,9 @@ pub struct Probe {
     pub api_version: Option<i32>,
     /// EAX of leaf 0x40000001 in KVM_GET_SUPPORTED_CPUID: what guests can be offered.
     pub features: Option<u32>,
+    /// Whether a kick that was latched arrives in a new VM when a VMM saves and restores one, or the `ioctl` that KVM
+    /// refused. `None` if it was not tried.
+    pub kick_migrates: Option<Result<bool, String>>,
     /// Simple ring-0 instructions per second in a small guest.
     pub instructions_per_second: Option<f64>,
     /// Why the speed is not known.
@@ -46,6 +49,7 @@ fn device() -> Probe {
     match Host::open() {
         Ok(host) => Probe {
             api_version: Some(12),
+            kick_migrates: Some(host.migrates_kick(false).map_err(|error| error.to_string())),
             features: Some(host.supported_cpuid(FEATURES_LEAF)[0]),
             ..loop_speed()
         },

@@ -126,6 +126,25 @@ fn an_interpreted_guest_is_said_to_be_one() {
 }
 
 #[test]
+fn a_host_on_which_guests_cannot_migrate_names_the_request_it_refuses() {
+    let verdict = |kick_migrates| {
+        let probe = Probe {
+            kick_migrates,
+            ..Probe::default()
+        };
+        let report = found(&[], Some(&probe));
+        let check = check(&report, "migration");
+        assert_eq!(check.change.is_some(), check.verdict == Verdict::Lacking);
+        (check.verdict, check.found.clone())
+    };
+    assert_eq!(verdict(Some(Ok(true))).0, Verdict::Good);
+    assert_eq!(verdict(Some(Ok(false))).0, Verdict::Lacking);
+    let refused = "probe: migrate vcpu 0 (KVM_GET_XCRS): Invalid argument".to_owned();
+    assert_eq!(verdict(Some(Err(refused.clone()))), (Verdict::Lacking, refused));
+    assert_eq!(verdict(None).0, Verdict::Unknown);
+}
+
+#[test]
 fn a_refused_device_says_why_and_offers_no_features() {
     let probe = Probe {
         refused: Some("permission denied".to_owned()),

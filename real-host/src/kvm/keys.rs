@@ -31,6 +31,11 @@ pub(super) fn check(
             }
         }
     }
+    if plan.cells.iter().any(|cell| cell.config.migration.is_some())
+        && let Err(lack) = migrates()
+    {
+        faults.push(format!("host.migration.every: {lack}"));
+    }
     let mut known: BTreeMap<String, &Cell> = BTreeMap::new();
     for cell in &plan.cells {
         // What cannot be described fails with its own reason when it runs.
@@ -164,8 +169,12 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
             }
         }
     }
-    if config.migration.is_some() {
-        found.push(("host.migration.every".to_owned(), "the VMM migrates no guest"));
+    if config.migration.is_some_and(|migration| migration.copy.is_some()) {
+        let why = "the new VM has the same memory, and nothing is copied";
+        found.push(("host.migration.bandwidth".to_owned(), why));
+    }
+    if config.migration.is_some() && config.destination.is_some() {
+        found.push(("host.migration.to".to_owned(), "guests migrate to new VMs of this host"));
     }
     found.extend(
         config
@@ -189,6 +198,15 @@ const TOGETHER: &str = "the VMM starts all guests of a run together, and ends th
 /// Returns whether this host can pass HLT and PAUSE through. A host without a KVM refuses the whole run.
 pub(super) fn passes_halts() -> bool {
     Host::open().map_or(true, |host| host.passed_through().is_ok())
+}
+
+/// Checks that guests can migrate here. A host without a KVM refuses the whole run.
+///
+/// # Errors
+/// The `ioctl` that KVM refuses.
+pub(super) fn migrates() -> Result<(), String> {
+    let Ok(host) = Host::open() else { return Ok(()) };
+    host.migrates_kick(false).map(drop).map_err(|error| error.to_string())
 }
 
 /// Why what needs a network is refused.

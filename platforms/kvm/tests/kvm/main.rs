@@ -10,6 +10,7 @@ mod kernel;
 mod linux;
 mod lost;
 mod machine_code;
+mod migration;
 mod paravirtual;
 mod quiet;
 mod tracing;

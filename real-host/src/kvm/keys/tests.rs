@@ -37,6 +37,14 @@ const REFUSED: &[&str] = &[
     "vcpu_quota",
 ];
 
+/// Keys of the run that are honored.
+const HONORED: &[&str] = &[
+    "host.migration.downtime",
+    "host.migration.every",
+    "host.migration.mp_state_only",
+    "zero_at",
+];
+
 /// Keys of guests that only divide CPU time among task groups, which the VMM does not make.
 const OF_GROUPS: &[&str] = &["cgroup", "period", "vcpu_period"];
 
@@ -118,6 +126,9 @@ fn effect(key: &Key) -> Effect {
             common.push("vm.guest.cgroup=\"own-with-vcpu-groups\"".to_owned());
         }
         ["host", "yield", "favor" | "lag_credit"] => common.push("host.scheduler=\"eevdf-6.6\"".to_owned()),
+        ["host", "migration", "downtime" | "bandwidth" | "mp_state_only"] => {
+            common.push("host.migration.every=\"9 ms\"".to_owned());
+        }
         ["host", "avic" | "x2avic"] => {
             common.extend(["machine.profile=\"carrizo-4\"", "machine.cpu=\"zen4\""].map(str::to_owned));
         }
@@ -162,7 +173,7 @@ fn effect(key: &Key) -> Effect {
 #[test]
 fn every_key_is_honored_or_refused_or_decided_by_this_host() {
     let mut faults = Vec::new();
-    // Keys of the other host need migrations, which are refused.
+    // Keys of another host are refused together: see below.
     let of_one_host = |key: &&&Key| !TOPOLOGY.contains(&key.path) && key.path != "host.migration.to.*";
     for key in KEYS.iter().filter(of_one_host) {
         let expected = match key.path.split_once(".*.") {
@@ -171,8 +182,11 @@ fn every_key_is_honored_or_refused_or_decided_by_this_host() {
             Some(("vm", name)) if OF_GROUPS.contains(&name) || OF_DEVICES.contains(&name) => Effect::Meaningless,
             Some(("vm", _)) => Effect::Honored,
             Some(("group" | "task", _)) => Effect::Refused,
-            _ if key.path == "host.migration.every" => Effect::Refused,
-            _ if key.path == "zero_at" => Effect::Honored,
+            _ if HONORED.contains(&key.path) => match key.path.starts_with("host.migration.") && migrates().is_err() {
+                true => Effect::Refused,
+                false => Effect::Honored,
+            },
+            _ if key.path == "host.migration.bandwidth" => Effect::Refused,
             _ => Effect::Meaningless,
         };
         let found = effect(key);
@@ -181,6 +195,16 @@ fn every_key_is_honored_or_refused_or_decided_by_this_host() {
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn migrations_to_another_host_are_refused_and_named() {
+    let set = ["host.migration.every=\"9 ms\"", "host.migration.to.halt_poll=\"7 us\""].map(str::to_owned);
+    let refused = check(&plan(&set, &[]), None).expect_err("there is no other host");
+    assert!(
+        refused.iter().any(|fault| fault.starts_with("host.migration.to: ")),
+        "{refused:?}"
+    );
 }
 
 #[test]

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use holdfast_abi::avic::{IncompleteIpi, IpiFailure};
 use holdfast_abi::{Memory, cpuid, lapic as reg, posted, vmcb};
 
+use super::Inhibit;
 use super::apicv::VmxPart;
 use super::avic::{AvicEnable, SvmPart};
 use super::memory::descriptor_address;
@@ -207,4 +208,15 @@ fn entries_of_large_pid_tables_name_the_vcpus_of_their_own_vm() {
     }
     assert_eq!((entry(large, 5_000), entry(large, 65_535)), (Some(0), Some(0)));
     assert_eq!((entry(small, 1), entry(small, 2)), (pointer(5_003), Some(0)));
+}
+
+#[test]
+fn avic_is_for_vms_whose_ids_fit_in_its_tables() {
+    let most = holdfast_abi::avic::PHYSICAL_MAX + 1;
+    for (vcpus, fits) in [(1, true), (most, true), (most + 1, false)] {
+        let mut host = host(with_avic);
+        let vm = host.add_vm(&VmConfig::default(), vcpus, &[]).expect("a valid vm");
+        let inhibited = host.wing.guests.vms[vm].inhibits.has(Inhibit::PhysicalIdTooBig);
+        assert_eq!(inhibited, !fits, "{vcpus} vcpus");
+    }
 }

@@ -1,7 +1,8 @@
 //! Who gets how much of the CPUs: shares by weight, groups, no starvation, conservation of time.
 
 use holdfast_host::{
-    ConfigError, Exit, GroupId, Host, HostConfig, Nanos, Quota, TaskConfig, TickPhase, VcpuState, VmConfig, VmGroup,
+    ConfigError, Exit, GROUP_DEPTH_MAX, GroupId, Host, HostConfig, Nanos, Quota, TaskConfig, TickPhase, VcpuState,
+    VmConfig, VmGroup,
 };
 use proptest::prelude::*;
 
@@ -111,6 +112,26 @@ fn a_group_gets_one_quota_and_the_root_none() {
         host.set_quota(GroupId(0), quota),
         Err(ConfigError::UnknownGroup(GroupId(0)))
     );
+}
+
+#[test]
+fn shares_and_levels_of_groups_have_limits() {
+    let mut host = Host::new(&HostConfig::default(), &places(1, 1, 1)).expect("a host");
+    for (shares, legal) in [
+        (0, false),
+        (1, false),
+        (2, true),
+        (1 << 18, true),
+        ((1 << 18) + 1, false),
+    ] {
+        assert_eq!(host.add_group(None, shares).is_ok(), legal, "{shares}");
+    }
+    let mut parent = None;
+    for level in 1..=GROUP_DEPTH_MAX + 1 {
+        let group = host.add_group(parent, 1024);
+        assert_eq!(group.is_ok(), level <= GROUP_DEPTH_MAX, "level {level}");
+        parent = group.ok().or(parent);
+    }
 }
 
 #[test]

@@ -112,6 +112,21 @@ fn what_hardware_has_taken_is_not_ended_unseen() {
 }
 
 #[test]
+fn a_lapic_that_is_off_delivers_nothing_that_hardware_puts_in_its_page() {
+    let base = msr::APIC_BASE_ADDRESS;
+    let mut lapic = enabled();
+    assert!(lapic.set_base(base));
+    lapic.page.request(0x51, false);
+    lapic.hardware_switched();
+    assert_eq!(lapic.deliverable(), None);
+    lapic.page.store(reg::TPR, 0xf0);
+    assert!(!lapic.is_held_back_by_task());
+    assert!(lapic.set_base(base | msr::APIC_BASE_ENABLE));
+    lapic.write(reg::SVR, 0x1ff, 0, &BASE);
+    assert_eq!(lapic.deliverable(), None, "it begins without interrupts");
+}
+
+#[test]
 fn an_error_is_reported_once() {
     let mut lapic = enabled();
     lapic.receive_error();

@@ -8,7 +8,7 @@ use holdfast_abi::{Memory, cpuid, lapic as reg, posted, vmcb};
 use super::Inhibit;
 use super::apicv::VmxPart;
 use super::avic::{AvicEnable, SvmPart};
-use super::memory::descriptor_address;
+use super::memory::{descriptor_address, page_address, pid_table_address};
 use crate::boundary::{Command, Exit, Nanos, PcpuId, PcpuPlace, TaskId, VcpuId, VmId};
 use crate::step::Step;
 use crate::{Host, HostConfig, TaskConfig, VmConfig};
@@ -219,4 +219,16 @@ fn avic_is_for_vms_whose_ids_fit_in_its_tables() {
         let inhibited = host.wing.guests.vms[vm].inhibits.has(Inhibit::PhysicalIdTooBig);
         assert_eq!(inhibited, !fits, "{vcpus} vcpus");
     }
+}
+
+#[test]
+fn apicv_is_told_where_the_structures_of_its_vcpu_are() {
+    let host = host(with_apicv);
+    let apicv = host.wing.guests.vcpus[V1].virtualization.apicv().expect("it has APICv");
+    let control = apicv.vmcs.get();
+    assert_eq!(control.virtual_apic_page, page_address(V1));
+    assert_eq!(control.descriptor, descriptor_address(V1));
+    assert_eq!(control.notification_vector, posted::NOTIFICATION_VECTOR);
+    assert_eq!(control.pid_table, pid_table_address(VmId(0)));
+    assert_eq!(control.last_pid_index, 1, "of two vCPUs");
 }

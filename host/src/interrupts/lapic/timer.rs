@@ -291,7 +291,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(512))]
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
 
         #[test]
         fn a_timer_counts_as_the_manual_has_it(acts in prop::collection::vec(act(), 1..40)) {

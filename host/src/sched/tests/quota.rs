@@ -277,6 +277,23 @@ fn returned_quota_is_distributed_if_it_is_worth_a_timer() {
 }
 
 #[test]
+fn a_throttled_queue_and_one_without_quota_return_nothing() {
+    for (enabled, throttled, returns) in [(true, false, true), (true, true, false), (false, false, false)] {
+        let (mut bench, group, queue) = pool(5 * MS, 5 * MS as i64, |at| at.pool = 0);
+        let quota = &mut bench.sched.hierarchy.queues[queue].quota;
+        (quota.enabled, quota.throttled) = (enabled, throttled);
+        bench.sched.hierarchy.return_quota(queue);
+        let bandwidth = bench.sched.hierarchy.groups[group].bandwidth.as_ref();
+        let pool = bandwidth.expect("a quota").pool;
+        assert_eq!(
+            pool,
+            if returns { 4 * MS } else { 0 },
+            "enabled {enabled}, throttled {throttled}"
+        );
+    }
+}
+
+#[test]
 fn periods_follow_each_other_while_quota_is_drawn() {
     for draws in [true, false] {
         let (mut bench, group, queue) = pool(5 * MS, 0, |at| {

@@ -184,7 +184,7 @@ fn amount(local: &Sums, best: &Sums, average: u64, halves: bool) -> u64 {
 const STATES: [Idleness; 3] = [Idleness::Busy, Idleness::Idle, Idleness::NewlyIdle];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
 
     #[test]
     fn every_pass_finds_the_busiest_pcpu_of_the_busiest_group(

@@ -1,6 +1,7 @@
 //! The balancer's search and the placement of threads, compared with plain code on hosts at random.
 
 mod busiest;
+mod picking;
 mod placing;
 mod pulling;
 

@@ -21,7 +21,7 @@ fn waits() -> impl Strategy<Value = Waits> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_024))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_024) })]
 
     /// `load_balance_fair` and `can_migrate_task`: the thread that came last is examined first. A thread stays if it
     /// runs, may not leave, is cache-hot, or moves more than is wanted.

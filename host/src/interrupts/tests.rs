@@ -5,10 +5,10 @@ use alloc::vec::Vec;
 use holdfast_abi::avic::{IncompleteIpi, IpiFailure};
 use holdfast_abi::{Memory, cpuid, lapic as reg, posted, vmcb};
 
-use super::Inhibit;
 use super::apicv::VmxPart;
 use super::avic::{AvicEnable, SvmPart};
 use super::memory::{descriptor_address, page_address, pid_table_address};
+use super::{Inhibit, Inhibits};
 use crate::boundary::{Command, Exit, Nanos, PcpuId, PcpuPlace, TaskId, VcpuId, VmId};
 use crate::step::Step;
 use crate::{Host, HostConfig, TaskConfig, VmConfig};
@@ -231,4 +231,57 @@ fn apicv_is_told_where_the_structures_of_its_vcpu_are() {
     assert_eq!(control.notification_vector, posted::NOTIFICATION_VECTOR);
     assert_eq!(control.pid_table, pid_table_address(VmId(0)));
     assert_eq!(control.last_pid_index, 1, "of two vCPUs");
+}
+
+#[test]
+fn only_a_host_with_hardware_for_it_virtualizes() {
+    for (hardware, configure) in [
+        (false, (|_| ()) as fn(&mut HostConfig)),
+        (true, with_avic),
+        (true, with_apicv),
+    ] {
+        let mut host = host(configure);
+        assert_eq!(host.wing.interrupts.virtualizes(VmId(0)), hardware);
+        for inhibited in [true, false] {
+            on(&mut host, |host, step| {
+                let wing = &mut host.wing.interrupts;
+                wing.set_inhibit(VmId(0), Inhibit::Disabled, inhibited, step);
+            });
+        }
+        let changes = host.wing.guests.vcpus[V0].counters.apicv_inhibit_changed;
+        assert_eq!(changes, if hardware { 2 } else { 0 });
+    }
+}
+
+#[test]
+fn apicv_is_inhibited_by_what_concerns_it() {
+    // KVM's `VMX_REQUIRED_APICV_INHIBITS`. The other reasons are of AVIC's tables and exits.
+    use Inhibit::*;
+    let of_both = [
+        Disabled,
+        Absent,
+        Hyperv,
+        BlockIrq,
+        PhysicalIdAliased,
+        ApicIdModified,
+        ApicBaseModified,
+    ];
+    let of_avic = [
+        Nested,
+        IrqWindow,
+        PitReinject,
+        Sev,
+        LogicalIdAliased,
+        PhysicalIdTooBig,
+        X2apic,
+    ];
+    for (reasons, both) in [(of_both, true), (of_avic, false)] {
+        for reason in reasons {
+            let mut all = Inhibits::NONE;
+            all.set(reason, true);
+            assert_eq!(all.of_apicv().has(reason), both, "{reason:?}");
+            all.set(reason, false);
+            assert!(all.is_empty());
+        }
+    }
 }

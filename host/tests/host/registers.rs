@@ -101,15 +101,21 @@ fn load(offset: u32, bytes: u8) -> Op {
 }
 
 #[test]
-fn nothing_reads_as_ones() {
-    for bytes in [1u8, 2, 4, 8] {
-        let read = Op::Exit(Exit::MmioRead {
-            address: 0xd000_0000,
-            bytes,
-        });
-        let (found, _) = replies(&VmConfig::default(), vec![read]);
-        assert_eq!(found, [u64::MAX >> (64 - 8 * u32::from(bytes))], "{bytes}");
-    }
+fn nothing_reads_as_ones_and_each_access_is_emulated() {
+    let widths = [1u8, 2, 4, 8];
+    let address = 0xd000_0000;
+    let reads = widths.map(|bytes| Op::Exit(Exit::MmioRead { address, bytes }));
+    let writes = widths.map(|bytes| {
+        let value = 7;
+        Op::Exit(Exit::MmioWrite { address, value, bytes })
+    });
+    let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));
+    let script = Guest::script([reads, writes].concat());
+    let vm = world.add_vm(&VmConfig::default(), &[], vec![script]);
+    world.start();
+    world.run_until(MS);
+    assert_eq!(world.guests[0].replies, [0xff, 0xffff, 0xffff_ffff, u64::MAX]);
+    assert_eq!(world.counter(vm, "insn_emulation"), 8);
 }
 
 #[test]

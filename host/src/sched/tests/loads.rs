@@ -127,6 +127,28 @@ fn a_new_thread_has_half_a_slice_until_its_first_deadline_and_a_woken_one_a_whol
 }
 
 #[test]
+fn a_thread_that_arrives_has_the_lag_with_which_it_left() {
+    for (keeps, lag) in [(true, 6_000), (true, -4_500), (false, 6_000)] {
+        let mut config = HostConfig {
+            sched: SchedConfig::of(SchedulerKind::Eevdf66),
+            ..HostConfig::default()
+        };
+        config.sched.features.place_lag = keeps;
+        let mut bench = Bench::new(&config, 1, 1);
+        bench.threads(ROOT, 2);
+        let task = bench.sched.add_thread(3 * weight::NICE_0, ROOT, None);
+        let id = bench.sched.threads[task].entity;
+        bench.sched.hierarchy.entities[id].vlag = lag;
+        bench.sched.hierarchy.enqueue(id, Arrival::Woken);
+        let root = bench.sched.hierarchy.root(0);
+        let average = bench.sched.hierarchy.average(root);
+        let found = average.wrapping_sub(bench.sched.hierarchy.entities[id].vruntime) as i64;
+        let expected = if keeps { lag } else { 0 };
+        assert!(found.abs_diff(expected) <= 1, "{found}, keeps {keeps}");
+    }
+}
+
+#[test]
 fn a_picked_thread_keeps_the_pcpu_until_its_deadline_under_run_to_parity() {
     for (parity, postponed, kept) in [(true, false, true), (true, true, false), (false, false, false)] {
         let mut config = HostConfig {

@@ -359,6 +359,8 @@ proptest! {
         let hierarchy = &mut bench.sched.hierarchy;
         hierarchy.quota_expires = expires;
         hierarchy.queues[queue].quota.generation = 5 - age;
+        // It runs.
+        hierarchy.queues[queue].curr = hierarchy.queues[queue].entity;
         hierarchy.charge_quota(queue, ran);
         let mut expected = if expires && age > 0 { left.min(0) } else { left } - ran as i64;
         let draws = expected <= 0;
@@ -378,6 +380,7 @@ proptest! {
         prop_assert_eq!(bandwidth.pool, rest - drawn);
         prop_assert_eq!((bandwidth.ends, bandwidth.active), (ends, active || draws));
         prop_assert_eq!(bandwidth.idle, drawn == 0);
+        prop_assert_eq!(!hierarchy.overdue.is_empty(), expected <= 0, "it is to be stopped");
         let timer = (draws && !active).then_some((Timer::Period(group), ends));
         prop_assert_eq!(bench.sched.next_timer(), timer);
     }

@@ -329,3 +329,20 @@ fn a_change_of_throttling_is_reported_once_however_many_levels_are_throttled() {
         assert_eq!(changes(&mut bench), reported);
     }
 }
+
+#[test]
+fn no_thread_moves_where_its_group_is_throttled() {
+    for throttled in [true, false] {
+        let mut bench = bench(SchedulerKind::Cfs33, 2);
+        let group = bench.sched.add_group(None, 1024).expect("a group");
+        (0..4).for_each(|_| {
+            add(&mut bench, group, 0);
+        });
+        let there = bench.sched.hierarchy.queue_of(group, 1);
+        bench.sched.hierarchy.queues[there].quota.throttles = u32::from(throttled);
+        bench.now = 100 * MS;
+        bench.on(1, |sched, step| sched.balance_newly_idle(1, step));
+        let moved = bench.sched.threads.iter().any(|thread| thread.pcpu == 1);
+        assert_eq!(moved, !throttled);
+    }
+}

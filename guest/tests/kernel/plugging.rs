@@ -137,15 +137,17 @@ fn a_cpu_that_leaves_hands_on_the_time_of_day() {
                 assert_eq!(os.cpu().0, 0);
                 os.replug(CpuId(target), &mut after);
             }
-            while os.wait().is_some() {}
             os.done(None);
         }
         _ => os.user(200 * MS),
     });
-    let elapsed = outcome.vms[0].elapsed_ns.expect("measured") / MS;
-    let kept = counter(&outcome, "lock.xtime.acquired");
+    // CPU 0 keeps the time until all CPUs have started, mostly with interrupts masked.
+    let (elapsed, kept) = (
+        outcome.vms[0].elapsed_ns.expect("measured") / MS,
+        counter(&outcome, "lock.xtime.acquired"),
+    );
     assert!(
-        (elapsed * 19 / 20..elapsed + 60).contains(&kept),
+        (elapsed - 4..elapsed + 8).contains(&kept),
         "{kept} ticks in {elapsed} ms"
     );
 }

@@ -248,6 +248,9 @@ fn register_with_host<M: Machine>(on: &ThisCpu<'_, M>) {
     {
         on.local.apic.enable_pv_eoi(&on.cpu, address);
     }
+    if on.system.config.apic.auto_eoi && on.system.machine.threads().is_none() {
+        on.local.apic.enable_auto_eoi(&on.cpu);
+    }
     if on.system.chosen.get().idle == IdleWait::HaltPoll {
         on.cpu.wrmsr(msr::POLL_CONTROL, 0);
     }

@@ -163,6 +163,8 @@ named! {
         SchedYields = "pv_sched_yields",
         /// Ends of interrupts through the paravirtual EOI word instead of the APIC register.
         PvEois = "pv_eois",
+        /// Timer interrupts that had ended when they were delivered.
+        AutoEois = "auto_eois",
         /// TLB flushes of preempted vCPUs left to the host.
         PvTlbFlushes = "pv_tlb_flushes",
         /// TLB shootdowns that had to wait for another CPU.

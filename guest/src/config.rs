@@ -166,6 +166,11 @@ pub struct ApicOptions {
     /// Whether calls to all other CPUs use the shorthand "all but self" (Linux 5.4). Up to 8 CPUs in xAPIC mode always
     /// use it.
     pub shorthand: bool,
+    /// Whether timer interrupts end when they are delivered: the host offers Hyper-V's synthetic interrupt controller
+    /// (SynIC), and the guest names the timer's vector there with automatic EOI.
+    ///
+    /// AVIC and APICv are then off for the guest (5.6).
+    pub auto_eoi: bool,
 }
 
 /// What the host does for this kernel, as its CPUID says.

@@ -21,7 +21,7 @@ pub(crate) fn handle<M: Machine>(kernel: &Kernel<M>, vector: u8) {
         on.execute(Mode::Kernel);
     }
     on.local.interrupts.add(1);
-    on.end_of_interrupt();
+    on.end_of_interrupt(vector);
     on.work(costs::IPI_HANDLER);
     match vector {
         apic::TIMER_VECTOR => kernel.time.interrupt(&on),

@@ -214,6 +214,8 @@ pub struct VmConfig {
     /// It needs exits for the ends of edge-triggered interrupts, so AVIC is then off (5.6). With a split irqchip there
     /// is no such chip.
     pub pit_reinject: bool,
+    /// Whether the guest is offered Hyper-V's synthetic interrupt controller (SynIC).
+    pub synic: bool,
     /// Time for which the VMM's device model works on an access to a device that it emulates. Nanoseconds.
     ///
     /// Default 900 ns, an estimate: half of what is left of an access to the PCI configuration space (4 us) without its
@@ -267,6 +269,7 @@ impl Default for VmConfig {
             nic: Nic::default(),
             sev: false,
             pit_reinject: false,
+            synic: false,
             device_ns: 900,
             apic_inhibits: Inhibits::NONE,
             halt_poll_cap_ns: None,

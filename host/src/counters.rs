@@ -134,6 +134,8 @@ counters! {
     init_received,
     /// Round trips to the VMM's process (tracepoint `kvm_userspace_exit`).
     userspace_exits,
+    /// Interrupts injected that ended by that (not in KVM).
+    auto_eoi,
     /// Interrupts ended (tracepoint `kvm_eoi`).
     eoi,
 }

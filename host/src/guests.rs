@@ -35,6 +35,8 @@ pub(crate) struct Vm {
     pub(crate) renamed: u32,
     /// How many of its vCPUs have their LAPIC in x2APIC mode.
     pub(crate) x2apic: u32,
+    /// How many of its vCPUs have vectors that end automatically.
+    pub(crate) auto_eoi: u32,
 }
 
 /// All VMs and vCPUs of the host.
@@ -76,17 +78,18 @@ impl Guests {
         &self.vms[self.vcpus[vcpu].vm]
     }
 
-    /// Applies `change` to the LAPIC of `vcpu`, and keeps the VM's counts of changed IDs and x2APIC modes in line with
-    /// it.
+    /// Applies `change` to the LAPIC of `vcpu`, and keeps the VM's counts of changed IDs, x2APIC modes and automatic
+    /// EOIs in line with it.
     pub(crate) fn change_apic<R>(&mut self, vcpu: VcpuId, change: impl FnOnce(&mut Lapic) -> R) -> R {
         let at = &mut self.vcpus[vcpu];
-        let identity = |apic: &Lapic| (u32::from(apic.is_renamed()), u32::from(apic.is_x2apic()));
+        let identity = |apic: &Lapic| [apic.is_renamed(), apic.is_x2apic(), apic.synic.ends_any()].map(u32::from);
         let before = identity(&at.apic);
         let result = change(&mut at.apic);
         let (after, vm) = (identity(&at.apic), at.vm);
         let vm = &mut self.vms[vm];
-        vm.renamed = vm.renamed - before.0 + after.0;
-        vm.x2apic = vm.x2apic - before.1 + after.1;
+        vm.renamed = vm.renamed - before[0] + after[0];
+        vm.x2apic = vm.x2apic - before[1] + after[1];
+        vm.auto_eoi = vm.auto_eoi - before[2] + after[2];
         result
     }
 

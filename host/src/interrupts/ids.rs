@@ -73,13 +73,16 @@ impl InterruptWing {
         }
         self.guests.vcpus[vcpu].requests.apic_update = true;
         // No vCPU runs yet, so none needs an IPI.
-        let found = self.ids_inhibit(vm);
+        let (found, by_synic) = (self.ids_inhibit(vm), self.inhibits_by_synic(vm));
         let inhibits = &mut self.guests.vms[vm].inhibits;
         for (reason, inhibited) in found {
             inhibits.set(reason, inhibited);
         }
         if moved {
             inhibits.set(Inhibit::ApicBaseModified, true);
+        }
+        if by_synic {
+            inhibits.set(Inhibit::Hyperv, true);
         }
     }
 }

@@ -20,6 +20,7 @@ mod mode;
 mod pv_eoi;
 mod pv_ipi;
 mod switch;
+mod synic;
 #[cfg(test)]
 mod tests;
 

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use holdfast_abi::avic::{IncompleteIpi, IpiFailure};
-use holdfast_abi::{Memory, cpuid, lapic as reg, posted, vmcb};
+use holdfast_abi::{Memory, cpuid, lapic as reg, msr, posted, vmcb};
 
 use super::apicv::VmxPart;
 use super::avic::{AvicEnable, SvmPart};
@@ -283,5 +283,75 @@ fn apicv_is_inhibited_by_what_concerns_it() {
             all.set(reason, false);
             assert!(all.is_empty());
         }
+    }
+}
+
+/// As [`host`], with a SynIC.
+fn host_with_synic(change: impl FnOnce(&mut HostConfig)) -> Host {
+    let mut host = host(change);
+    host.wing.guests.vms[VmId(0)].config.synic = true;
+    host
+}
+
+/// Writes an MSR of `vcpu`. Returns whether the write is legal.
+fn write_msr(host: &mut Host, vcpu: VcpuId, msr: u32, value: u64) -> bool {
+    let ((), out) = on(host, |host, step| host.wing.write_msr(vcpu, msr, value, step));
+    !out.contains(&Command::Fault { vcpu })
+}
+
+#[test]
+fn hardware_is_off_while_a_vcpu_has_a_vector_with_automatic_eoi() {
+    for change in [with_avic as fn(&mut HostConfig), with_apicv] {
+        let mut host = host_with_synic(change);
+        let auto = |vector: u64| msr::HV_SINT_AUTO_EOI | vector;
+        let writes = [
+            (V0, msr::HV_SINT_FIRST, 0x41, true),
+            (V0, msr::HV_SINT_FIRST, auto(0x41), false),
+            (V1, msr::HV_SINT_LAST, auto(0x42) | msr::HV_SINT_MASKED, false),
+            (V0, msr::HV_SINT_FIRST, msr::HV_SINT_MASKED, false),
+            (V1, msr::HV_SINT_LAST, auto(3) | msr::HV_SINT_MASKED, true),
+            (V1, msr::HV_SINT_LAST, auto(0xff), false),
+            (V1, msr::HV_SINT_LAST, 0xff, true),
+        ];
+        for (vcpu, register, value, hardware) in writes {
+            assert!(write_msr(&mut host, vcpu, register, value), "{value:#x}");
+            assert_eq!(host.wing.interrupts.wants_hardware(V0), hardware, "{value:#x}");
+        }
+        let first = &host.wing.guests.vcpus[V0].counters;
+        assert_eq!(first.apicv_inhibit_changed, 4);
+    }
+}
+
+#[test]
+fn any_write_to_the_synic_has_a_meaning_or_faults() {
+    let mut state = 7_u64;
+    let mut random = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state >> 20
+    };
+    let (mut with, mut without) = (host_with_synic(with_avic), host(with_avic));
+    for _ in 0..5_000 {
+        let register = msr::HV_SCONTROL + (random() % 0x24) as u32;
+        let value = random() << (random() % 44) | random();
+        assert!(!write_msr(&mut without, V0, register, value), "it is not offered");
+        let is_sint = (msr::HV_SINT_FIRST..=msr::HV_SINT_LAST).contains(&register);
+        let legal = match register {
+            msr::HV_SCONTROL | msr::HV_EOM => true,
+            _ => is_sint && (value as u8 >= 16 || value & msr::HV_SINT_MASKED != 0),
+        };
+        assert_eq!(
+            write_msr(&mut with, V0, register, value),
+            legal,
+            "{register:#x} {value:#x}"
+        );
+        let ((), out) = on(&mut with, |host, step| host.wing.read_msr(V0, register, step));
+        let readable = is_sint || matches!(register, msr::HV_SCONTROL | msr::HV_SVERSION | msr::HV_EOM);
+        assert_eq!(out.contains(&Command::Fault { vcpu: V0 }), !readable, "{register:#x}");
+        if legal && register != msr::HV_EOM {
+            assert!(out.contains(&Command::Reply { vcpu: V0, value }), "{register:#x}");
+        }
+        let sints = with.wing.guests.vcpus[V0].apic.synic.sints;
+        let ends = |sint: &u64| sint & msr::HV_SINT_AUTO_EOI != 0 && *sint as u8 >= 16;
+        assert_eq!(with.wing.interrupts.wants_hardware(V0), !sints.iter().any(ends));
     }
 }

@@ -66,7 +66,13 @@ impl VcpuWing {
             at.apic.take(vector);
             at.counters.irq_injections += 1;
             step.charge(Cost::Inject, 1);
-            // It was the highest vector: no other is deliverable before its EOI, which requests an evaluation.
+            // It was the highest vector: no other is deliverable before its EOI, which requests an evaluation. One that
+            // has ended already holds back no other.
+            if at.apic.synic.ends(vector) {
+                at.counters.auto_eoi += 1;
+                at.window = at.apic.deliverable().is_some();
+                step.charge(Cost::InterruptWindow, u32::from(at.window && !window));
+            }
             return Some(vector);
         }
         at.window = true;

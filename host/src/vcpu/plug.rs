@@ -52,6 +52,7 @@ impl VcpuWing {
             return;
         }
         self.guests.change_apic(vcpu, Lapic::power_on);
+        self.interrupts.synic_changed(vcpu, step);
         self.reset(vcpu, step);
         let at = &mut self.guests.vcpus[vcpu];
         at.requests.apic_update = at.virtualization.is_hardware();

@@ -37,7 +37,7 @@ const OFFSETS: [u32; 20] = [
     0x20, 0x30, 0x80, 0x90, 0xa0, 0xb0, 0xd0, 0xe0, 0xf0, 0x100, 0x1f0, 0x200, 0x280, 0x300, 0x310, 0x320, 0x370,
     0x380, 0x390, 0x3e0,
 ];
-const MSRS: [u32; 15] = [
+const MSRS: [u32; 18] = [
     0x10,
     0x1b,
     0x6e0,
@@ -53,6 +53,9 @@ const MSRS: [u32; 15] = [
     0x83f,
     0x4b56_4d03,
     0x4b56_4d04,
+    0x4000_0080,
+    0x4000_0090,
+    0x4000_009f,
 ];
 
 /// One guest operation out of a few bytes.
@@ -165,6 +168,7 @@ pub fn fuzz_one(data: &[u8]) {
             pv_send_ipi: bytes.byte() & 3 != 0,
             pv_eoi: bytes.byte() & 3 != 0,
             pv_tlb_flush: true,
+            synic: shape & 32 == 32,
             ..VmConfig::default()
         };
         let guests = (0..3).map(|_| {

@@ -264,3 +264,24 @@ fn a_broadcast_to_sleepers_exits_for_each_unless_one_write_names_them_all() {
         "128 targets fit in one"
     );
 }
+
+#[test]
+fn automatic_eoi_saves_exits_for_timers_and_keeps_avic_off() {
+    let run = |variant, auto: bool| {
+        let set = format!("vm.0.auto_eoi={auto}");
+        run_variant("avic-hackbench", "4-vcpus", variant, 0.002, &[&set])
+    };
+    let (plain, auto) = (run("vanilla", false), run("vanilla", true));
+    let ended = count(&auto, "auto_eoi");
+    assert!(ended > 0 && ended >= count(&auto, "guest.auto_eois"));
+    assert_eq!((count(&plain, "auto_eoi"), count(&plain, "guest.auto_eois")), (0, 0));
+    assert_eq!(
+        count(&auto, "eoi") + ended,
+        count(&auto, "irq_injections"),
+        "each injection ends once"
+    );
+    let avic = run("avic", true);
+    assert!(count(&run("avic", false), "avic_ipis") > 0);
+    assert_eq!(count(&avic, "avic_incomplete_ipi_1"), 0, "no IPI is sent by hardware");
+    assert!(count(&avic, "apicv_inhibit_changed") > 0 && count(&avic, "auto_eoi") > 0);
+}

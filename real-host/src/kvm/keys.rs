@@ -112,6 +112,8 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
             device_ns: _,
             sev,
             pit_reinject,
+            // It follows `auto_eoi`.
+            synic,
             // No keys of an experiment set these.
             msi_ext_dest_id: _,
             memory_bytes: _,
@@ -131,6 +133,9 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
         }
         if pit_reinject {
             refuse("pit_reinject", "the VMM gives its guests no PIT");
+        }
+        if synic {
+            refuse("auto_eoi", "the VMM gives its guests no SynIC");
         }
         if cpu_pm && !passes_halts() {
             refuse("cpu_pm", "this host's KVM cannot pass HLT and PAUSE through to a guest");

@@ -12,6 +12,7 @@ mod deliver;
 mod message;
 mod page;
 mod priority;
+mod synic;
 mod timer;
 
 #[cfg(test)]
@@ -23,6 +24,7 @@ use holdfast_abi::{lapic as reg, msr};
 
 pub(crate) use message::{Message, Origin};
 pub use page::{ApicRegisters, RegisterPage};
+pub(crate) use synic::{SINTS, Synic};
 use timer::LapicTimer;
 pub use timer::SavedTimer;
 pub(crate) use timer::TimerBase;
@@ -67,6 +69,8 @@ pub(crate) struct Lapic {
     /// The number of lowest-priority interrupts accepted. The LAPIC with the fewest takes the next.
     pub(crate) arbitration: u32,
     pub(crate) timer: LapicTimer,
+    /// Which vectors end by themselves.
+    pub(crate) synic: Synic,
 }
 
 impl Lapic {
@@ -81,6 +85,7 @@ impl Lapic {
             last_taken: None,
             arbitration: 0,
             timer: LapicTimer::default(),
+            synic: Synic::default(),
         };
         lapic.reset_page();
         lapic
@@ -157,6 +162,7 @@ impl Lapic {
     pub(crate) fn power_on(&mut self) {
         self.base = Lapic::base_of(self.id);
         self.arbitration = 0;
+        self.synic = Synic::default();
         self.reset();
     }
 

@@ -72,11 +72,17 @@ impl Lapic {
         }
     }
 
-    /// Moves `vector`, which is deliverable, into service.
+    /// Moves `vector`, which is deliverable, into service. If it ends automatically, it has ended.
     pub(crate) fn take(&mut self, vector: u8) {
-        let pending = self.page.begin_service(vector);
+        let ended = self.synic.ends(vector);
+        let pending = match ended {
+            true => self.page.remove(reg::IRR, vector),
+            false => self.page.begin_service(vector),
+        };
         assert!(pending, "vector {vector} is taken without being requested");
-        self.last_taken = Some(vector);
+        if !ended {
+            self.last_taken = Some(vector);
+        }
     }
 
     /// Ends the interrupt in service, if there is one.

@@ -28,6 +28,7 @@ pub(super) static INTERRUPTS: &[Key] = &[
     key("vm.*.x2apic_cluster", vm!(Flag, boot.kernel.apic.cluster)),
     key("vm.*.ipi_shorthand", vm!(Flag, boot.kernel.apic.shorthand)),
     key("vm.*.pv_eoi", vm!(Flag, host.pv_eoi)),
+    key("vm.*.auto_eoi", vm!(Flag, boot.kernel.apic.auto_eoi)),
     key("vm.*.pv_send_ipi", vm!(Flag, host.pv_send_ipi)),
     key("vm.*.pv_tlb_flush", vm!(Flag, host.pv_tlb_flush)),
     key("vm.*.starts_cpus", vm!(Flag, host.waits_for_sipi)),

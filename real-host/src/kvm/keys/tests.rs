@@ -19,6 +19,7 @@ enum Effect {
 
 /// Keys of guests that are refused.
 const REFUSED: &[&str] = &[
+    "auto_eoi",
     "bare_metal",
     "boot.exits",
     "cpu_pm",

@@ -28,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(15);
 const RETRIES_MAX: u32 = 2;
 
 /// Returns this host's configuration as far as its files show it: halt polling and pause-loop exiting.
-pub(super) fn host_config(profile: &MachineProfile, host: &Host) -> HostConfig {
+fn host_config(profile: &MachineProfile, host: &Host) -> HostConfig {
     let told = |name: &str| {
         let path = format!("/sys/module/kvm/parameters/{name}");
         std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()
@@ -106,6 +106,16 @@ impl Cell {
     }
 }
 
+/// Returns the configuration of the calibrated machine, without guests.
+pub(super) fn machine_here(profile: &MachineProfile, host: &Host) -> Result<Config, Failure> {
+    let machine = machine_of(profile, host);
+    let machine = machine.ok_or_else(|| Failure::Invalid("a cost is beyond all measure".to_owned()))?;
+    Ok(Config {
+        host: host_config(profile, host),
+        ..machine
+    })
+}
+
 /// Measures and predicts. `keep` gets each row as soon as it is complete. `step` gets the name of the next step and the
 /// number of all steps; it may stop the comparison. `call_off` also ends a measurement or a prediction.
 ///
@@ -119,9 +129,7 @@ pub fn compare(
     step: &mut dyn FnMut(&str, u64) -> ControlFlow<()>,
     keep: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
-    let machine = machine_of(profile, host);
-    let mut machine = machine.ok_or_else(|| Failure::Invalid("a cost is beyond all measure".to_owned()))?;
-    machine.host = host_config(profile, host);
+    let machine = machine_here(profile, host)?;
     let topologies = settings.contenders.len() * settings.sections_ns.len();
     let total = (topologies * (settings.locks.len() * settings.rounds as usize + 1)) as u64;
     for &vcpus in &settings.contenders {

@@ -16,9 +16,9 @@ use holdfast_workloads::{Contend, Workload};
 use serde::Deserialize;
 
 use super::Settings;
-use super::guests::{Cell, config, host_config, measure, predict};
+use super::guests::{Cell, config, machine_here, measure, predict};
 use super::judge::Row;
-use crate::calibrate::{Host, machine_of};
+use crate::calibrate::Host;
 use crate::linux::{KernelPath, Linux};
 
 /// Real time after which a guest counts as lost. A stock kernel boots in 10 to 20 s in an emulated host.
@@ -123,9 +123,7 @@ pub fn compare(
     step: &mut dyn FnMut(&str, u64) -> ControlFlow<()>,
     keep: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
-    let machine = machine_of(profile, host);
-    let mut machine = machine.ok_or_else(|| Failure::Invalid("a cost is beyond all measure".to_owned()))?;
-    machine.host = host_config(profile, host);
+    let machine = machine_here(profile, host)?;
     let kernel = kernel_of(&linux.kernel.release());
     let cells = 1 + settings.contenders.len() * LOCKS.len();
     let total = (PATHS.len() * cells * (settings.rounds as usize + 1)) as u64;

@@ -47,7 +47,7 @@ pub fn device(files: &Files, probe: Option<&Probe>, checks: &mut Vec<Check>) {
     let vendor = vendor(files);
     checks.push(match module(files) {
         Some((Module::Other, name)) => Check::new("kvm", "module", name, Verdict::Lacking)
-            .means("neither kvm_intel nor kvm_amd: without hardware virtualization guests work, but their timing means little")
+            .means("neither kvm_intel nor kvm_amd: without hardware virtualization guests may not run, and their timing means little")
             .change("run on a machine with VMX or SVM, or in the test host"),
         Some((_, name)) => Check::new("kvm", "module", name, Verdict::Good),
         None => Check::new("kvm", "module", "none loaded (perhaps built into the kernel)", Verdict::Unknown)

@@ -277,7 +277,7 @@ fn vm_outcome(vm: VmReport, elapsed: Duration) -> VmOutcome {
 /// Returns remarks on the parts of `plan` that do not apply on a real host.
 pub fn remarks(plan: &Plan, linux: Option<&Linux>) -> Vec<String> {
     let mut remarks = vec![
-        "the machine profile and all keys of `machine` and `host`: this machine and its kernel replace them".to_owned(),
+        "the machine profile and all keys of `machine` and `host` but `host.migration`: this machine and its kernel replace them".to_owned(),
         "lost time, convoys and stalls: a real host does not record them (KVM's own counters are in the results)"
             .to_owned(),
         "seeds: guests draw random numbers from them, but runs on a real host cannot be repeated exactly".to_owned(),

@@ -311,14 +311,14 @@ impl<M: Machine> Os<M> {
         self.kernel.streams.wait(self.syscall().sched, epoll)
     }
 
-    /// Sleeps until [`Os::futex_wake`] for `word`. Returns at once if `word` does not contain `expected`.
+    /// Sleeps until [`Os::futex_wake_one`] for `word`. Returns at once if `word` does not contain `expected`.
     pub(crate) fn futex_wait(&self, word: &WordOf<M>, expected: u32) {
         self.kernel.futexes.wait(self.syscall().sched, word, expected);
     }
 
-    /// Wakes up to `count` tasks that sleep on `word`.
-    pub(crate) fn futex_wake(&self, word: &WordOf<M>, count: u32) {
-        self.kernel.futexes.wake(&self.syscall(), word, count);
+    /// Wakes the task that has slept on `word` longest, if one sleeps.
+    pub(crate) fn futex_wake_one(&self, word: &WordOf<M>) {
+        self.kernel.futexes.wake_one(&self.syscall(), word);
     }
 
     /// Subtracts one from a SysV semaphore, and sleeps while it is 0.

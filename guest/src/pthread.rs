@@ -43,7 +43,7 @@ unsafe impl<M: Machine> Waiting<M> for Sleeping {
     fn release(word: &WordOf<M>, os: &Os<M>) {
         // ORDERING: Release pairs with the Acquire of the next holder.
         if os.on_cpu().cpu.swap(word, FREE, Release) == CONTENDED {
-            os.futex_wake(word, 1);
+            os.futex_wake_one(word);
         }
     }
 }
@@ -77,7 +77,7 @@ impl<M: Machine> UserCondition<M> {
         self.waiters.sub(1);
         // ORDERING: Relaxed: a waiter compares under the futex's bucket lock, which the waker takes afterwards.
         guard.os.on_cpu().cpu.fetch_add(&self.sequence, 1, Relaxed);
-        guard.os.futex_wake(&self.sequence, 1);
+        guard.os.futex_wake_one(&self.sequence);
     }
 }
 

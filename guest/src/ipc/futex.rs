@@ -70,22 +70,21 @@ impl<M: Machine> Futexes<M> {
         task.state.set(state::RUNNING);
     }
 
-    /// FUTEX_WAKE: wakes up to `count` tasks that sleep on `word`, in the order of their arrival. The wakeups are under
-    /// the bucket's lock (until 4.0).
-    pub(crate) fn wake(&self, on: &OnCpu<'_, M>, word: &WordOf<M>, count: u32) {
+    /// FUTEX_WAKE of one task: wakes the one that has slept on `word` longest. The wakeup is under the bucket's lock
+    /// (until 4.0).
+    pub(crate) fn wake_one(&self, on: &OnCpu<'_, M>, word: &WordOf<M>) {
         on.work(costs::FUTEX);
         let key = on.cpu.key(word) as u64;
         let mut bucket = self.bucket(key).lock(on);
-        let (mut id, mut left) = (bucket.first, count);
-        while id != TaskId::NONE && left > 0 {
-            let next = on.task(id).wait_next.get();
+        let mut id = bucket.first;
+        while id != TaskId::NONE {
             on.work(costs::FUTEX_ENTRY);
             if self.keys[id].get() == key {
                 bucket.remove(&on.sched.tasks, id);
                 sched::wake(on, id, state::ASLEEP, WakeHint::Plain);
-                left -= 1;
+                return;
             }
-            id = next;
+            id = on.task(id).wait_next.get();
         }
     }
 }

@@ -366,3 +366,20 @@ fn an_interrupt_of_the_class_of_cr8_comes_when_that_falls() {
         assert_eq!(both.run(&[cr8(3)]), 1, "{part:?}");
     }
 }
+
+#[test]
+fn a_hidden_ioapic_is_an_illegal_register_at_each_of_its_two_windows() {
+    for part in PARTS {
+        let mut both = Both::new(part);
+        let hides = base(0, 0xfec0_0000 | msr::APIC_BASE_ENABLE);
+        let writes = Act::Ioapic {
+            vcpu: 0,
+            register: 0x12,
+            value: 0x800e,
+        };
+        both.run(&[page(0, reg::LVT_ERROR, 0xfe), hides, interrupts(0, true), writes]);
+        // One error's interrupt is in service, the other's waits behind it.
+        let [pending, in_service, _] = both.driven.registers(0);
+        assert_eq!((pending, in_service), (vec![0xfe], vec![0xfe]), "{part:?}");
+    }
+}

@@ -381,7 +381,13 @@ impl Delivers for Reference {
                 }
             }
             // A LAPIC that is moved to the I/O APIC's place hides it; no register is at the offsets of its windows.
-            Act::Ioapic { vcpu, .. } | Act::IoapicEoi { vcpu, .. } if runs(vcpu) && self.hides_ioapic(vcpu) => {
+            Act::IoapicEoi { vcpu, .. } if runs(vcpu) && self.hides_ioapic(vcpu) => {
+                self.apics[vcpu as usize].error();
+            }
+            // The guest writes to two windows, and may take the first error's interrupt between them.
+            Act::Ioapic { vcpu, .. } if runs(vcpu) && self.hides_ioapic(vcpu) => {
+                self.apics[vcpu as usize].error();
+                self.deliver_all();
                 self.apics[vcpu as usize].error();
             }
             Act::Ioapic { vcpu, register, value } if runs(vcpu) => {

@@ -46,8 +46,9 @@ impl<M: Machine> On<'_, M> {
         match job {
             Job::RandomRead | Job::Read => self.file(BLOCKS, || repeat(BLOCKS, || self.os.read(1))),
             Job::RandomWrite => self.file(BLOCKS, || repeat(BLOCKS, || self.os.overwrite(self.own, 1))),
-            Job::DirectRandomRead => self.file(BLOCKS, || repeat(BLOCKS, || self.os.direct(self.own))),
-            Job::DirectRandomWrite => self.file(BLOCKS, || repeat(BLOCKS, || self.os.direct(self.own))),
+            Job::DirectRandomRead | Job::DirectRandomWrite => {
+                self.file(BLOCKS, || repeat(BLOCKS, || self.os.direct(self.own)));
+            }
             Job::Write => self.created(|| self.append(BLOCKS, |_| {})),
             Job::CreateOnly => self.created(|| {}),
             Job::SharedRead => self.reading(|| repeat(BLOCKS, || self.os.read(1))),

@@ -96,10 +96,10 @@ impl Condvar {
         let mutex = guard.raw();
         // SAFETY: the guard shows that this thread holds the mutex, since guards are `!Send`. It is mutably borrowed,
         // so the data is not borrowed through it, and it is the only way to the data.
-        #[cfg(not(feature = "check"))]
+        #[cfg(not(any(feature = "check", feature = "slice_extension")))]
         let notified = unsafe { self.0.wait(mutex, deadline) };
         // SAFETY: as above.
-        #[cfg(feature = "check")]
+        #[cfg(any(feature = "check", feature = "slice_extension"))]
         let notified = unsafe { mutex.wait(&self.0, deadline) };
         WaitTimeoutResult::new(!notified)
     }

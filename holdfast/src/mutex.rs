@@ -1,8 +1,12 @@
 //! Names for the generic types of `lock_api` over our raw lock.
 
 /// The raw lock of a [`Mutex`]: the hybrid queued lock on host threads.
-#[cfg(not(feature = "check"))]
+#[cfg(not(any(feature = "check", feature = "slice_extension")))]
 pub type RawMutex = holdfast_threads::RawHybrid;
+
+/// The raw lock of a [`Mutex`]: the hybrid queued lock on host threads, whose holder asks the kernel for more time.
+#[cfg(all(feature = "slice_extension", not(feature = "check")))]
+pub type RawMutex = holdfast_threads::Extended<holdfast_threads::RawHybrid>;
 
 /// The raw lock of a [`Mutex`]: the hybrid queued lock on host threads, with its record.
 #[cfg(feature = "check")]

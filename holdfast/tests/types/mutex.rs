@@ -105,7 +105,7 @@ fn an_owned_guard_outlives_its_creator() {
 }
 
 /// Without the feature `check` the type is that of the lock, so nothing of the feature can be in its code.
-#[cfg(not(feature = "check"))]
+#[cfg(not(any(feature = "check", feature = "slice_extension")))]
 #[test]
 fn without_checks_a_mutex_is_the_lock_of_threads_alone() {
     use std::any::TypeId;

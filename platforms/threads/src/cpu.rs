@@ -16,7 +16,7 @@ use holdfast_locks::{
 use crate::fork;
 use crate::slot::{self, CPUS_MAX};
 use crate::word::CompareStore;
-use crate::{os, park, spin, word};
+use crate::{os, park, slice, spin, word};
 
 /// A 32-bit word that threads share.
 #[derive(Debug)]
@@ -137,7 +137,7 @@ unsafe impl Platform for ThisThread {
 
 impl Thread for ThisThread {
     fn give_way(&self) {
-        thread::yield_now();
+        slice::outside(thread::yield_now);
     }
     fn futex_wait(&self, word: &ThreadWord, value: u32) {
         park::wait(word, value);

@@ -49,6 +49,7 @@ mod raw;
 #[cfg(target_os = "linux")]
 mod requeue;
 mod rwlock;
+mod slice;
 mod slot;
 mod spin;
 mod timed;
@@ -61,12 +62,13 @@ pub use raw::*;
 #[cfg(target_os = "linux")]
 pub use requeue::RawRequeueCondvar;
 pub use rwlock::RawQueuedRwLock;
+pub use slice::{Extended, has_slice_extension};
 pub use slot::{CPUS_MAX, ClaimError, claim};
 pub use spin::{SPIN_THRESHOLD_DEFAULT, TURN_DEFAULT, set_spin_threshold, set_turn, spin_threshold, turn};
 pub use word::has_restartable_sequences;
 
 /// Makes what waits need. After that no call of a lock or condition variable allocates memory or opens a file. The
-/// memory, 0.6 MB, takes up room as it is used.
+/// memory, 0.6 MB, takes up room as it is used. A program with [`Extended`] locks also calls [`has_slice_extension`].
 pub fn prepare() {
     // The results are not needed: what cannot be had now is looked for again.
     let _ = (cpu::waiting(), condvar::at_once(), has_restartable_sequences());

@@ -20,7 +20,7 @@ mod rseq;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 pub use rseq::has_restartable_sequences;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
-pub(crate) use rseq::{is_unsettled, settle};
+pub(crate) use rseq::{is_unsettled, registration, settle};
 
 /// Words with compare-stores; see [`Platform::compare_store_low8`](holdfast_locks::Platform::compare_store_low8).
 pub(crate) trait CompareStore {

@@ -17,6 +17,7 @@ use std::time::Duration;
 use crate::cpu::ThreadWord;
 pub(crate) use crate::exit::give_back_at_exit;
 pub(crate) use crate::numa::node;
+use crate::slice;
 
 /// Returns the time of a clock that never goes back, in nanoseconds.
 pub(crate) fn now_ns() -> u64 {
@@ -181,12 +182,12 @@ fn futex(word: *const u32, operation: i32, value: u32, timeout: *const libc::tim
 
 /// Makes a system call, and keeps the caller's `errno`: C programs look at it after they have unlocked a mutex. Returns
 /// the error number as `Err`.
-fn keep_errno(call: impl FnOnce() -> libc::c_long) -> Result<(), i32> {
+pub(crate) fn keep_errno(call: impl FnOnce() -> libc::c_long) -> Result<(), i32> {
     // SAFETY: the function has no preconditions.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: the C library returns the address of this thread's variable, here and below.
     let before = unsafe { errno.read() };
-    let failed = call() < 0;
+    let failed = slice::outside(call) < 0;
     // SAFETY: as above.
     let error = unsafe { errno.read() };
     // SAFETY: as above.

@@ -32,6 +32,7 @@ use holdfast_words::Word;
 
 use super::CompareStore;
 use crate::loaded::keep_loaded;
+use crate::slice;
 
 /// The area has not been looked up yet.
 const UNKNOWN: isize = 1;
@@ -75,13 +76,20 @@ fn look() -> Option<isize> {
     (found != NONE).then_some(found)
 }
 
-fn find() -> Option<isize> {
+/// Returns the distance of each thread's area from its thread pointer, and the area's size in bytes, as the C library
+/// says. The size is 0 if the C library has not registered the areas.
+pub(crate) fn registration() -> Option<(isize, u32)> {
     let offset = symbol(c"__rseq_offset")?;
     let size = symbol(c"__rseq_size")?;
     // SAFETY: by glibc's manual the symbol is a constant `ptrdiff_t`.
     let offset = unsafe { *offset.cast::<isize>() };
-    // SAFETY: by glibc's manual the symbol is a constant `unsigned int`. It is 0 if glibc has not registered the area.
+    // SAFETY: by glibc's manual the symbol is a constant `unsigned int`.
     let size = unsafe { *size.cast::<u32>() };
+    Some((offset, size))
+}
+
+fn find() -> Option<isize> {
+    let (offset, size) = registration()?;
     let usable = size >= AREA_BYTES_MIN && offset & NOT_AN_AREA == 0;
     (usable && keep_loaded() && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ)).then_some(offset)
 }
@@ -137,7 +145,7 @@ fn refused() {
 }
 
 fn interrupt_all() -> bool {
-    membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ)
+    slice::outside(|| membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ))
 }
 
 macro_rules! compare_store {

@@ -1,8 +1,8 @@
 //! Binary interfaces between guest and host, and between hypervisor and hardware.
 //!
-//! Guest and host share CPUID leaves, MSRs, hypercalls, LAPIC and I/O APIC registers, MSIs, the steal-time record and
-//! virtio queues. Hypervisor and hardware share VMCB, VMCS, posted-interrupt descriptors and the tables of AVIC and the
-//! IOMMU.
+//! Guest and host share CPUID leaves, MSRs, hypercalls, registers of interrupt controllers and of the interval timer,
+//! MSIs, the steal-time record and virtio queues. Hypervisor and hardware share VMCB, VMCS, posted-interrupt
+//! descriptors and the tables of AVIC and the IOMMU.
 //!
 //! Values are those of KVM and of the x86 manuals; each module names its source. The crate has constants and layouts,
 //! and no behavior.
@@ -20,6 +20,8 @@ pub mod lapic;
 mod memory;
 pub mod msi;
 pub mod msr;
+pub mod pic;
+pub mod pit;
 pub mod posted;
 mod steal_time;
 pub mod virtio;

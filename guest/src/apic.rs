@@ -22,7 +22,9 @@ pub(crate) const RESCHEDULE_VECTOR: u8 = 0xfd;
 const SPURIOUS_VECTOR: u32 = 0xff;
 
 /// Nanoseconds per timer count: KVM's APIC bus runs at 1 GHz, and Linux divides it by 16.
-const TIMER_COUNT_NS: u64 = 16;
+const TIMER_COUNT_NS: u64 = TIMER_DIVIDER;
+/// By how much the timer divides the bus's frequency.
+pub(crate) const TIMER_DIVIDER: u64 = 16;
 /// Divide configuration for 16 (SDM volume 3, "Divide Configuration Register").
 const DIVIDE_BY_16: u32 = 0b0011;
 
@@ -88,11 +90,21 @@ impl LocalApic {
         self.pv_eoi.set(1);
     }
 
-    fn write(&self, cpu: &impl Cpu, offset: u32, value: u32) {
+    /// Writes the register at `offset`.
+    pub(crate) fn write(&self, cpu: &impl Cpu, offset: u32, value: u32) {
         if self.x2apic.is_set() {
             cpu.wrmsr(msr::X2APIC_BASE + offset / 16, u64::from(value));
         } else {
             cpu.apic_write(offset, value);
+        }
+    }
+
+    /// Reads the register at `offset`.
+    pub(crate) fn read(&self, cpu: &impl Cpu, offset: u32) -> u32 {
+        if self.x2apic.is_set() {
+            cpu.rdmsr(msr::X2APIC_BASE + offset / 16) as u32
+        } else {
+            cpu.apic_read(offset)
         }
     }
 

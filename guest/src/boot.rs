@@ -8,7 +8,7 @@ use holdfast_abi::{cpuid, msr};
 use holdfast_locks::{Budget, CpuId, Environment, LockKind, Paravirt, Platform, Selection, select};
 
 use crate::class::Event;
-use crate::config::{Assists, Config, Idle};
+use crate::config::{Assists, BootTimer, Config, Idle};
 use crate::cpu::{Chosen, IdleWait, ThisCpu, WATCHED};
 use crate::handle::{KernelRef, OwnedKernel};
 use crate::ids::TaskId;
@@ -230,6 +230,9 @@ fn start<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>) {
     if system.machine.threads().is_none() {
         let nox2apic = system.config.apic.nox2apic;
         on.local.apic.enable(&on.cpu, on.id, system.cpu_count(), nox2apic);
+        if on.id == CpuId(0) && system.config.boot_timer == BootTimer::Pit {
+            kernel.boot_timer.calibrate(on);
+        }
         kernel.time.start_tick(on);
     }
     kernel.hotplug.take_part(on);

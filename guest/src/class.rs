@@ -151,6 +151,8 @@ named! {
         Wakeups = "wakeups",
         /// Timer interrupts.
         Ticks = "ticks",
+        /// Interrupts of the PIT.
+        PitTicks = "pit_ticks",
         /// Times that the APIC timer was set or switched off. Each is an exit, also with AVIC.
         TimerPrograms = "timer_programs",
         /// Reschedule IPIs sent.

@@ -58,6 +58,8 @@ pub struct Config {
     ///
     /// Anonymous pages count. Freed pages are used again before fresh ones.
     pub fresh_memory: bool,
+    /// The timer whose ticks CPU 0 takes while the kernel starts.
+    pub boot_timer: BootTimer,
     /// How the kernel uses its APIC. The default is Linux up to 5.3 in a KVM guest: x2APIC mode, and one command for
     /// each CPU.
     pub apic: ApicOptions,
@@ -101,6 +103,7 @@ impl Default for Config {
             pcid: None,
             idle: Idle::default(),
             fresh_memory: false,
+            boot_timer: BootTimer::default(),
             apic: ApicOptions::default(),
             profile: None,
         }
@@ -150,6 +153,18 @@ pub enum Idle {
     /// In such a loop for up to 200 µs, then by HLT (cpuidle's haltpoll, 5.4). The time grows while waits are short.
     /// The kernel asks the host not to poll; where the host does not offer that, this is [`Idle::Halt`].
     HaltPoll,
+}
+
+/// The timer of early boot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BootTimer {
+    /// The APIC's, whose frequency is known.
+    #[default]
+    Lapic,
+    /// The PIT, through the interrupt controllers that PCs had before APICs, until the APIC timer's frequency has been
+    /// measured by its ticks, in a tenth of a second. Meanwhile the kernel prints lines on a serial console, with
+    /// interrupts masked.
+    Pit,
 }
 
 /// How the kernel uses its APIC.

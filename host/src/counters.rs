@@ -50,6 +50,8 @@ counters! {
     irq_exits,
     /// Interrupts injected.
     irq_injections,
+    /// Those that came from the PICs (not in KVM).
+    external_injections,
     /// Exits by an open interrupt window.
     irq_window,
     /// Requests to evaluate pending interrupts before the next entry.
@@ -122,6 +124,23 @@ counters! {
     apicv_eoi,
     /// Changes of the set of inhibit reasons.
     apicv_inhibit_changed,
+    /// Times that a vector with automatic EOI became a reason against AVIC and APICv. For this counter and the next
+    /// ones, KVM has the tracepoint `kvm_apicv_inhibit_changed`.
+    inhibited_hyperv,
+    /// Times that a debugger did.
+    inhibited_block_irq,
+    /// Times that equal APIC IDs did.
+    inhibited_physical_id_aliased,
+    /// Times that a changed APIC ID did.
+    inhibited_apic_id_modified,
+    /// Times that a moved LAPIC did.
+    inhibited_apic_base_modified,
+    /// Times that an interrupt of the PICs, which waits for the guest to enable interrupts, did.
+    inhibited_irq_window,
+    /// Times that logical APIC IDs did.
+    inhibited_logical_id_aliased,
+    /// Times that x2APIC mode did.
+    inhibited_x2apic,
     /// Interrupts with a vector that reached the LAPIC from outside (tracepoint `kvm_apic_accept_irq`).
     apic_accept_irq,
     /// Those that came as MSIs (tracepoint `kvm_msi_set_irq`).

@@ -8,6 +8,7 @@ use crate::faults::Planted;
 use crate::ids::IdVec;
 use crate::interrupts::ioapic::Ioapic;
 use crate::interrupts::lapic::Lapic;
+use crate::interrupts::legacy::Legacy;
 use crate::interrupts::{Inhibits, VmApic};
 use crate::vcpu::{Activity, Vcpu};
 
@@ -23,6 +24,7 @@ pub(crate) struct Vm {
     /// Index of the vCPU that last received a directed yield.
     pub(crate) last_boosted: u32,
     pub(crate) ioapic: Ioapic,
+    pub(crate) legacy: Legacy,
     /// Why hardware does not virtualize its LAPICs, whichever hardware the host uses.
     pub(crate) inhibits: Inhibits,
     /// What virtualizes its LAPICs, with the tables that hardware reads.

@@ -1,5 +1,7 @@
 //! Why hardware does not virtualize the LAPICs of a VM.
 
+use crate::counters::Counters;
+
 /// A reason against AVIC, and in some cases against APICv.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -32,6 +34,28 @@ pub enum Inhibit {
     PhysicalIdTooBig,
     /// A vCPU is in x2APIC mode, and there is no x2AVIC (before 6.0).
     X2apic,
+}
+
+impl Inhibit {
+    /// Returns the counter of how often it came up, or `None` if only the configuration of a VM gives it.
+    pub(crate) fn counter(self, counters: &mut Counters) -> Option<&mut u64> {
+        Some(match self {
+            Inhibit::Hyperv => &mut counters.inhibited_hyperv,
+            Inhibit::BlockIrq => &mut counters.inhibited_block_irq,
+            Inhibit::PhysicalIdAliased => &mut counters.inhibited_physical_id_aliased,
+            Inhibit::ApicIdModified => &mut counters.inhibited_apic_id_modified,
+            Inhibit::ApicBaseModified => &mut counters.inhibited_apic_base_modified,
+            Inhibit::IrqWindow => &mut counters.inhibited_irq_window,
+            Inhibit::LogicalIdAliased => &mut counters.inhibited_logical_id_aliased,
+            Inhibit::X2apic => &mut counters.inhibited_x2apic,
+            Inhibit::Disabled
+            | Inhibit::Absent
+            | Inhibit::Nested
+            | Inhibit::PitReinject
+            | Inhibit::Sev
+            | Inhibit::PhysicalIdTooBig => return None,
+        })
+    }
 }
 
 /// A set of inhibit reasons.

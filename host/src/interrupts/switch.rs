@@ -34,7 +34,11 @@ impl InterruptWing {
             return;
         }
         let first = self.guests.vms[vm].first;
-        self.guests.vcpus[VcpuId(first)].counters.apicv_inhibit_changed += 1;
+        let counters = &mut self.guests.vcpus[VcpuId(first)].counters;
+        counters.apicv_inhibit_changed += 1;
+        if inhibited && let Some(counter) = reason.counter(counters) {
+            *counter += 1;
+        }
         if was_on == self.inhibits(vm).is_empty() {
             return;
         }

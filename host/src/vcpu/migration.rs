@@ -6,8 +6,6 @@
 
 use core::fmt;
 
-use holdfast_abi::lapic::FIRST_LEGAL_VECTOR;
-
 use crate::boundary::{GuestState, Nanos, VcpuId, VmId};
 use crate::guests::Guests;
 use crate::interrupts::lapic::{Lapic, REGISTERS, SINTS, SavedTimer, Synic};
@@ -74,7 +72,7 @@ pub enum RestoreError {
     UnknownVm(VmId),
     /// IA32_APIC_BASE has a value that no guest can have written.
     BadApicBase(u64),
-    /// A vector is pending that no LAPIC can have accepted, or too many non-maskable interrupts.
+    /// Too many non-maskable interrupts are pending.
     BadPending(PendingEvents),
     /// The VM is not offered steal time, or the MSR has reserved bits set.
     BadStealTime(u64),
@@ -94,11 +92,9 @@ impl fmt::Display for RestoreError {
             RestoreError::UnknownVcpu(vcpu) => write!(f, "vcpu {}: there is no such vcpu", vcpu.0),
             RestoreError::UnknownVm(vm) => write!(f, "vm {}: there is no such vm", vm.0),
             RestoreError::BadApicBase(value) => write!(f, "apic base {value:#x}: not a legal mode"),
-            RestoreError::BadPending(PendingEvents { nmis, undelivered, .. }) => write!(
-                f,
-                "pending events: found {nmis} nmis and undelivered vector {undelivered:?}, \
-                 expected at most 2 and 16 to 255"
-            ),
+            RestoreError::BadPending(PendingEvents { nmis, .. }) => {
+                write!(f, "pending events: found {nmis} nmis, expected at most 2")
+            }
             RestoreError::BadStealTime(value) => {
                 write!(f, "steal-time msr {value:#x}: not offered, or reserved bits set")
             }
@@ -163,8 +159,7 @@ impl VcpuWing {
         if !crate::interrupts::lapic::is_legal_base(saved.apic_base) {
             return Err(RestoreError::BadApicBase(saved.apic_base));
         }
-        let undelivered = saved.pending.undelivered;
-        if saved.pending.nmis > 2 || undelivered.is_some_and(|vector| vector < FIRST_LEGAL_VECTOR) {
+        if saved.pending.nmis > 2 {
             return Err(RestoreError::BadPending(saved.pending));
         }
         if saved.steal_time_msr != 0 && !self.register_steal_time(vcpu, saved.steal_time_msr) {

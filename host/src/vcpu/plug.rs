@@ -114,6 +114,7 @@ impl VcpuWing {
         this.doorbells.clear();
         this.ioapic = Default::default();
         self.threads.timers.cancel(Timer::Ioapic(vm));
+        self.interrupts.end_legacy(vm);
         self.interrupts.remove_devices(vm);
         for vcpu in self.guests.vcpus_of(vm) {
             self.unplug(vcpu, step);

@@ -164,7 +164,7 @@ impl Hostility {
             msr::X2APIC_ICR,
         ];
         let msr = msr[self.random.below(4) as usize];
-        match self.random.below([14, 20, 26][self.wildness as usize]) {
+        match self.random.below([14, 22, 28][self.wildness as usize]) {
             0 | 1 => {
                 if word & 4 == 0 {
                     self.rig.set_irqs(pcpu, true);
@@ -203,7 +203,8 @@ impl Hostility {
                     });
                 }
             }
-            20 => {
+            20 | 21 => self.use_ports(pcpu, vcpu),
+            22 => {
                 let value = match self.random.below(4) {
                     0 | 1 => HOME ^ self.random.below(16) << 8,
                     2 => self.random.below(1 << 40) & !0xfff | self.random.below(16) << 8,
@@ -213,6 +214,25 @@ impl Hostility {
             }
             _ => self.rig.store(pcpu, offset, word),
         }
+    }
+
+    /// Writes to the PICs and the PIT, mostly what makes them interrupt, and now and then reads them.
+    fn use_ports(&mut self, pcpu: u32, vcpu: u32) {
+        let ports = [0x20, 0x21, 0x21, 0xa0, 0xa1, 0x40, 0x40, 0x43];
+        let port = ports[self.random.below(8) as usize];
+        let any = self.word() as u8;
+        let value = match (port, self.random.below(4)) {
+            (_, 0) => any,
+            (0x20 | 0xa0, _) => [0x11, 0x13, 0x20, 0x60][usize::from(any & 3)],
+            (0x43, _) => [0x34, 0x30, 0x36, 0x12][usize::from(any & 3)],
+            (0x40, _) => 1,
+            _ => [0x31, 0x41, 3, 0][usize::from(any & 3)],
+        };
+        let value = u32::from(value);
+        self.go_on(pcpu, vcpu, |rig| rig.exit(pcpu, Exit::PortWrite { port, value }));
+        self.go_on(pcpu, vcpu, |rig| rig.exit(pcpu, Exit::PortRead { port }));
+        let lint0 = [0x700, 0x700, lapic::LVT_MASKED][usize::from(any) % 3];
+        self.go_on(pcpu, vcpu, |rig| rig.store(pcpu, lapic::LVT_LINT0, lint0));
     }
 
     /// Enables a LAPIC as a kernel does at boot.

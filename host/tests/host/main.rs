@@ -22,6 +22,7 @@ mod rig;
 mod spin;
 mod storm;
 mod tasks;
+mod ticks;
 mod userspace;
 mod windows;
 mod world;

@@ -285,3 +285,29 @@ fn automatic_eoi_saves_exits_for_timers_and_keeps_avic_off() {
     assert_eq!(count(&avic, "avic_incomplete_ipi_1"), 0, "no IPI is sent by hardware");
     assert!(count(&avic, "apicv_inhibit_changed") > 0 && count(&avic, "auto_eoi") > 0);
 }
+
+#[test]
+fn a_kernel_that_boots_by_the_pit_measures_its_timer_and_windows_switch_avic_off() {
+    let run = |variant, sets: &[&str]| run_variant("avic-hackbench", "2-vcpus", variant, 0.0005, sets);
+    let (pit, hz) = ("vm.guest.boot_timer=pit", "vm.guest.hz=1000");
+    let found = count(&run("vanilla", &[pit]), "guest.apic_timer_hz");
+    assert!(
+        (995_000_000..=1_005_000_000).contains(&found),
+        "{found}: KVM's bus has 1 GHz"
+    );
+    for sets in [&[pit, hz] as &[&str], &[pit, hz, "vm.guest.split_irqchip=true"]] {
+        let avic = run("avic", sets);
+        let ticks = count(&avic, "guest.pit_ticks");
+        assert!(ticks > 100, "{sets:?}: a tenth of a second at 1000 Hz");
+        assert_eq!(count(&avic, "external_injections"), ticks, "{sets:?}");
+        let windows = count(&avic, "inhibited_irq_window");
+        assert!(windows > 0 && windows < ticks, "{sets:?}: {windows} of {ticks}");
+        assert!(count(&avic, "irq_window") >= windows, "{sets:?}");
+        assert!(count(&avic, "avic_interrupts") > 0, "{sets:?}: AVIC is on afterwards");
+    }
+    let plain = run("avic", &[]);
+    let legacy = ["guest.pit_ticks", "external_injections", "inhibited_irq_window"];
+    assert!(legacy.iter().all(|name| count(&plain, name) == 0));
+    let before = run("avic", &[pit, hz, "host.avic_driver=linux-4.7"]);
+    assert_eq!(count(&before, "inhibited_irq_window"), 0, "until 5.6");
+}

@@ -6,7 +6,7 @@ use holdfast_host::{Nic, VmConfig, VmGroup};
 use holdfast_kvm::Host;
 use holdfast_lab::plan::{Cell, Plan};
 use holdfast_sim::Config;
-use holdfast_workloads::{Reach, Workload};
+use holdfast_workloads::{BootTimer, Reach, Workload};
 
 use crate::linux::Linux;
 
@@ -133,6 +133,9 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
         }
         if pit_reinject {
             refuse("pit_reinject", "the VMM gives its guests no PIT");
+        }
+        if vm.boot.kernel.boot_timer == BootTimer::Pit {
+            refuse("boot_timer", "the VMM gives its guests no PIT");
         }
         if synic {
             refuse("auto_eoi", "the VMM gives its guests no SynIC");

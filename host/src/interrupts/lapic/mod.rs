@@ -148,6 +148,14 @@ impl Lapic {
         self.hardware_enabled() && self.get(reg::SVR) & reg::SVR_ENABLE != 0
     }
 
+    /// Returns whether it passes interrupts of the PICs on to its CPU: by LINT0, or because it is switched off
+    /// (`kvm_apic_accept_pic_intr`).
+    pub(crate) fn passes_external(&self) -> bool {
+        let lint0 = self.get(reg::LVT_LINT0);
+        let passes = lint0 & reg::LVT_MASKED == 0 && reg::DeliveryMode::of(lint0) == reg::DeliveryMode::ExtInt;
+        passes || !self.hardware_enabled()
+    }
+
     /// Resets everything except mode, address and identity.
     fn reset(&mut self) {
         self.errors = 0;

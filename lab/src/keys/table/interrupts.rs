@@ -1,6 +1,7 @@
 //! Keys of interrupts: how guests use their APICs, what the host offers them, and which hardware assists.
 
 use holdfast_host::{AvicDriver, AvicEnable, Nic};
+use holdfast_workloads::BootTimer;
 
 use super::key;
 use crate::keys::{Key, Target};
@@ -9,6 +10,11 @@ use crate::slot::{Slot, choices};
 choices!(Nic {
     "vhost" => Nic::Vhost,
     "assigned" => Nic::Assigned,
+});
+
+choices!(BootTimer {
+    "lapic" => BootTimer::Lapic,
+    "pit" => BootTimer::Pit,
 });
 
 choices!(AvicEnable {
@@ -33,6 +39,11 @@ pub(super) static INTERRUPTS: &[Key] = &[
     key("vm.*.pv_tlb_flush", vm!(Flag, host.pv_tlb_flush)),
     key("vm.*.starts_cpus", vm!(Flag, host.waits_for_sipi)),
     key("vm.*.split_irqchip", vm!(Flag, host.split_irqchip)),
+    key("vm.*.boot_timer", vm!(Choice, boot.kernel.boot_timer)).note(
+        "\"lapic\" is the APIC's, whose frequency is known. \"pit\" is the interval timer of PCs, through the PICs, until \
+         the APIC timer's frequency has been measured by its ticks, in a tenth of a second. Meanwhile the kernel prints \
+         lines on a serial console, with interrupts masked.",
+    ),
     key("vm.*.pit_reinject", vm!(Flag, host.pit_reinject)),
     key("vm.*.sev", vm!(Flag, host.sev)),
     key("vm.*.device_time", vm!(Nanos, host.device_ns)),

@@ -4,7 +4,7 @@
 
 use core::sync::atomic::Ordering;
 
-use holdfast_abi::{StealTime, msr::PV_EOI_BIT, virtio};
+use holdfast_abi::{StealTime, msr::PV_EOI_BIT, pic, pit, virtio};
 use holdfast_guest::{Cpu, LockClass, Mode, Pcid, TakenPage};
 use holdfast_host::Exit;
 use holdfast_locks::{Budget, CpuId, Interrupts};
@@ -149,9 +149,23 @@ unsafe impl Cpu for SimCpu {
         let exit = match port {
             virtio::NOTIFY_PORT => Exit::PortWrite { port, value },
             _ if engine.vcpus[engine.flows.current].native => return,
+            _ if is_of_kernel(port) => Exit::PortWrite { port, value },
             _ => Exit::Userspace,
         };
         self.handle.exit(exit);
+    }
+
+    fn port_read(&self, port: u16) -> u8 {
+        let engine = self.engine();
+        if engine.vcpus[engine.flows.current].native {
+            return 0xff;
+        }
+        if !is_of_kernel(port) {
+            self.handle.exit(Exit::Userspace);
+            return 0xff;
+        }
+        self.handle.exit(Exit::PortRead { port });
+        self.reply() as u8
     }
 
     fn steal_time(&self, cpu: CpuId) -> &StealTime {
@@ -268,6 +282,13 @@ unsafe impl Cpu for SimCpu {
         engine.vcpus[engine.flows.current].announced.mode = mode;
         engine.check_translations(engine.flows.current);
     }
+}
+
+/// Returns whether a chip that the host's kernel emulates is at `port`: the PICs and the PIT.
+fn is_of_kernel(port: u16) -> bool {
+    let pics = [pic::MASTER, pic::SLAVE];
+    pics.iter().any(|&base| (base..=base + pic::DATA).contains(&port))
+        || (pit::COUNTER_0..=pit::CONTROL).contains(&port)
 }
 
 impl SimCpu {

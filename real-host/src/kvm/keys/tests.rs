@@ -22,6 +22,7 @@ const REFUSED: &[&str] = &[
     "auto_eoi",
     "bare_metal",
     "boot.exits",
+    "boot_timer",
     "cpu_pm",
     "from",
     "lock_hints",

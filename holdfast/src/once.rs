@@ -62,11 +62,12 @@ impl<T> OnceLock<T> {
     #[inline]
     pub fn get(&self) -> Option<&T> {
         // ORDERING: Acquire; pairs with the Release in `get_or_try_init`: the value is visible.
-        if self.done.load(Acquire) {
-            self.value.get()
-        } else {
-            None
+        if !self.done.load(Acquire) {
+            return None;
         }
+        // SAFETY: **Written once**: `done` is set after the value is written, and cleared only by `take`, which borrows
+        // the cell exclusively.
+        Some(unsafe { self.value.get().unwrap_unchecked() })
     }
 
     /// Returns the value if it has been written. An exclusive borrow needs no locking.

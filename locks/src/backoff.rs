@@ -1,6 +1,8 @@
-//! Back-off policies: the wait of a test-and-set lock between two tries.
+//! Back-off: how long to wait between two tries of a test-and-set lock, and between two looks at a busy lock.
 
-use crate::platform::Platform;
+use core::sync::atomic::Ordering;
+
+use crate::platform::{Budget, Platform};
 
 /// A policy for the time between two tries of a test-and-set lock.
 pub trait Backoff {
@@ -46,6 +48,37 @@ impl<const MAX: u32> Backoff for Exponential<MAX> {
     }
 }
 
+/// The number of PAUSEs after the first look of [`wait_backing_off`].
+const PAUSES_FIRST: u32 = 4;
+/// The largest number of PAUSEs between two looks: about as long as a short critical section.
+const PAUSES_MAX: u32 = 32;
+
+/// Waits like [`Platform::wait_until`], for at most `budget` PAUSEs, but looks at the word less and less often.
+///
+/// Each look takes the cache line away from the holder of the lock, which then has to wait for it when it releases the
+/// lock. With a look after each PAUSE, two threads that take turns were half as fast (AMD EPYC, sections of 30 ns).
+pub(crate) fn wait_backing_off<P: Platform>(
+    cpu: &P,
+    word: &P::Word,
+    budget: Budget,
+    order: Ordering,
+    until: impl Fn(u32) -> bool,
+) -> Result<u32, u32> {
+    let (mut left, mut pauses) = (budget.0, PAUSES_FIRST);
+    loop {
+        let seen = cpu.load(word, order);
+        if until(seen) {
+            return Ok(seen);
+        }
+        if left == 0 {
+            return Err(seen);
+        }
+        let now = pauses.min(left);
+        (0..now).for_each(|_| cpu.relax());
+        (left, pauses) = (left - now, (pauses * 2).min(PAUSES_MAX));
+    }
+}
+
 /// Returns a number that spreads CPUs and attempts evenly, without state: one round of a multiplicative hash.
 fn jitter(cpu: u32, attempt: u32) -> u32 {
     let mixed = (u64::from(cpu) << 32 | u64::from(attempt)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -54,8 +87,40 @@ fn jitter(cpu: u32, attempt: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
+    use core::cell::RefCell;
+    use core::sync::atomic::Ordering::Relaxed;
+
     use super::*;
-    use crate::solo::{Solo, relaxed};
+    use crate::platform::Word;
+    use crate::solo::{Solo, SoloWord, relaxed};
+
+    #[test]
+    fn a_wait_looks_less_and_less_often_and_keeps_its_budget() {
+        // PAUSEs before each look, from the first one on.
+        let all = [0, 4, 12, 28, 60, 92, 100];
+        for (budget, looks) in [(0, 1), (3, 1), (4, 2), (27, 3), (28, 4), (60, 5), (100, 7)] {
+            let word = SoloWord::new(7);
+            let begun = relaxed();
+            let looked = RefCell::new(std::vec::Vec::new());
+            let look = |value| {
+                assert_eq!(value, 7);
+                looked.borrow_mut().push(relaxed() - begun);
+                false
+            };
+            assert_eq!(wait_backing_off(&Solo, &word, Budget(budget), Relaxed, look), Err(7));
+            let mut expected: std::vec::Vec<_> = all[..looks].to_vec();
+            if all[looks - 1] < budget {
+                expected.push(budget);
+            }
+            assert_eq!(*looked.borrow(), expected, "a budget of {budget}");
+        }
+        assert_eq!(
+            wait_backing_off(&Solo, &SoloWord::new(7), Budget(9), Relaxed, |_| true),
+            Ok(7)
+        );
+    }
 
     #[test]
     fn a_wait_doubles_with_each_attempt_up_to_its_limit() {

@@ -75,6 +75,13 @@ pub trait Layout: sealed::Sealed {
         cpu.load(word, Relaxed) & Self::TAIL_MASK != 0
     }
 
+    /// Returns the pending bit at its place, or 0.
+    #[inline]
+    fn pending<P: Platform>(cpu: &P, word: &P::Word) -> u32 {
+        // ORDERING: Relaxed; as for `has_queue`.
+        cpu.load(word, Relaxed) & PENDING
+    }
+
     /// Replaces the tail by `code` and returns the previous tail. Ordering: AcqRel.
     fn swap_tail<P: Platform>(cpu: &P, word: &P::Word, code: u32) -> u32;
 }
@@ -103,6 +110,12 @@ impl Layout for Narrow {
     fn has_queue<P: Platform>(cpu: &P, word: &P::Word) -> bool {
         // ORDERING: Relaxed; as in the trait.
         cpu.load_high16(word, Relaxed) != 0
+    }
+
+    #[inline]
+    fn pending<P: Platform>(cpu: &P, word: &P::Word) -> u32 {
+        // ORDERING: Relaxed; as in the trait.
+        u32::from(cpu.load_byte1(word, Relaxed)) << 8 & PENDING
     }
 
     #[inline]

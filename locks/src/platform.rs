@@ -82,6 +82,11 @@ pub unsafe trait Platform {
     fn load_low16(&self, word: &Self::Word, order: Ordering) -> u16 {
         self.load(word, order) as u16
     }
+    /// Loads bits 8-15. It need not wait for a store to bits 0-7; see [`Platform::load_high16`].
+    #[inline]
+    fn load_byte1(&self, word: &Self::Word, order: Ordering) -> u8 {
+        (self.load(word, order) >> 8) as u8
+    }
     /// Loads bits 16-31.
     ///
     /// On a platform with machine code of its own this does not read the bytes of a store to bits 0-15 that is still

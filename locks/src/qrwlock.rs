@@ -28,6 +28,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::backoff::wait_backing_off;
 use crate::kind::{LockKind, match_kind, with_algorithm};
 use crate::layout::{Layout, Narrow};
 use crate::paravirt::{Paravirt, halt_while};
@@ -258,7 +259,7 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
     /// Returns whether this CPU now holds the lock.
     pub fn steal_shared<P: Paravirt<Word = W>>(&self, cpu: &P, patience: Budget) -> bool {
         // ORDERING: Relaxed; only a hint when to try.
-        let _ = cpu.wait_until(&self.state, patience, Relaxed, |now| {
+        let _ = wait_backing_off(cpu, &self.state, patience, Relaxed, |now| {
             now & (SHARED.obstacles | BLOCKED) == 0
         });
         self.try_lock_shared(cpu)
@@ -268,7 +269,7 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
     /// now holds the lock.
     pub fn steal_exclusive<P: Paravirt<Word = W>>(&self, cpu: &P, patience: Budget) -> bool {
         // ORDERING: Relaxed; only a hint when to try.
-        let _ = cpu.wait_until(&self.state, patience, Relaxed, |now| {
+        let _ = wait_backing_off(cpu, &self.state, patience, Relaxed, |now| {
             now & (EXCLUSIVE.obstacles | BLOCKED) == 0
         });
         self.try_lock_exclusive(cpu)

@@ -9,7 +9,9 @@ use crate::platform::Budget;
 /// stay longer with the CPUs that run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sharing {
-    /// How long a newcomer competes for a lock that has a queue before it joins the queue.
+    /// How long a newcomer competes for a lock that has a queue before it joins the queue. If [`Sharing::head`] is not
+    /// 0, it competes without a queue, too, and this is a number of PAUSEs between which it looks at the lock less and
+    /// less often.
     pub newcomer: Budget,
     /// How long a waiter behind the head of the queue spins before it halts, if that is less than the
     /// [threshold](crate::Paravirt::spin_threshold).

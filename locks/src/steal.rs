@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use crate::backoff::wait_backing_off;
 use crate::layout::{LOCKED, LOCKED_MASK, Layout, PENDING};
 use crate::paravirt::Paravirt;
 use crate::platform::{Budget, Platform};
@@ -166,19 +167,27 @@ impl Stealing for Hybrid {
         if cpu.sharing().head == Budget(0) {
             return take_idle(cpu, word);
         }
-        if L::has_queue(cpu, word) || !take(cpu, word) {
-            // ORDERING: Relaxed; a hint what to try next.
-            return Err(cpu.load(word, Relaxed));
+        if L::has_queue(cpu, word) {
+            return Err(L::pending(cpu, word));
         }
-        Ok(0)
+        if take(cpu, word) { Ok(0) } else { Err(LOCKED) }
     }
 
+    /// Where a head competes on equal terms, newcomers compete without a queue, too.
     fn steal<P: Paravirt>(cpu: &P, word: &P::Word) -> bool {
+        let Sharing { newcomer, head, .. } = cpu.sharing();
+        if head > Budget(0) {
+            // Lost races use up the budget, too.
+            // ORDERING: Relaxed; the exchange decides.
+            return wait_backing_off(cpu, word, newcomer, Relaxed, |now| {
+                now & PENDING != 0 || Self::may_steal(now) && take(cpu, word)
+            })
+            .is_ok_and(|seen| seen & PENDING == 0);
+        }
         let must_queue = |now: u32| now <= LOCKED_MASK || now & PENDING != 0;
-        let patience = cpu.sharing().newcomer;
         loop {
             // ORDERING: Relaxed; the exchange decides.
-            let seen = cpu.wait_until(word, patience, Relaxed, |now| Self::may_steal(now) || must_queue(now));
+            let seen = cpu.wait_until(word, newcomer, Relaxed, |now| Self::may_steal(now) || must_queue(now));
             let Ok(seen) = seen else { return false };
             if Self::may_steal(seen) && take(cpu, word) {
                 return true;

@@ -47,7 +47,7 @@ pub const NAP_DIVISOR: u64 = 4;
 /// How threads share hybrid locks. Newcomers and the head compete for about as long as a short critical section and a
 /// transfer of the lock take. Waiters behind the head do not spin: their turn is far away.
 pub const SHARING: Sharing = Sharing {
-    newcomer: Budget(40),
+    newcomer: Budget(250),
     queued: Budget(0),
     head: Budget(40),
 };

@@ -17,6 +17,7 @@ macro_rules! operations_of_words {
         $crate::operations_of_words! { @forward $word;
             load() -> u32;
             load_low16() -> u16;
+            load_byte1() -> u8;
             load_high16() -> u16;
             swap(value: u32) -> u32;
             swap_low8(value: u8) -> u8;

@@ -44,9 +44,12 @@ pub fn look_at_allowed_cpus() -> u32 {
 
 /// Looks again at the affinity if that is due. The calling thread is about to sleep.
 pub(crate) fn look_if_due() {
+    // Before the first look nothing depends on the number, and to read the clock takes longer than to look here.
+    if CPUS.load(Relaxed) == 0 {
+        return;
+    }
     let (now, next) = (os::now_ns(), NEXT_NS.load(Relaxed));
-    // Before the first look nothing depends on the number.
-    if now < next || CPUS.load(Relaxed) == 0 {
+    if now < next {
         return;
     }
     // Only one thread looks.

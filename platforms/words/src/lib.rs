@@ -156,7 +156,7 @@ impl Word {
     accesses!(u16, high16, "word", ":x", reg, "ax"; load = load_high16, swap = swap_high16);
     accesses!(u8, low8, "byte", "", reg_byte, "al";
         store = store_low8, swap = swap_low8, compare_exchange = compare_exchange_low8);
-    accesses!(u8, byte1, "byte", "", reg_byte, "al"; store = store_byte1);
+    accesses!(u8, byte1, "byte", "", reg_byte, "al"; load = load_byte1, store = store_byte1);
 
     /// Adds, wrapping, and returns the previous value.
     #[inline(always)]

@@ -41,6 +41,10 @@ unsafe impl<C: Checker> Platform for Cpu<C> {
         self.load(word, order) as u16
     }
     #[track_caller]
+    fn load_byte1(&self, word: &ModelWord<C>, order: Ordering) -> u8 {
+        (self.load(word, order) >> 8) as u8
+    }
+    #[track_caller]
     fn load_high16(&self, word: &ModelWord<C>, order: Ordering) -> u16 {
         (self.load(word, order) >> 16) as u16
     }

@@ -42,6 +42,10 @@ impl Word {
         self.0.load(order) as u16
     }
     #[inline(always)]
+    pub(crate) fn load_byte1(&self, order: Ordering) -> u8 {
+        (self.0.load(order) >> 8) as u8
+    }
+    #[inline(always)]
     pub(crate) fn load_high16(&self, order: Ordering) -> u16 {
         (self.0.load(order) >> 16) as u16
     }

@@ -27,6 +27,7 @@ enum Operation {
     FetchOr(u32),
     FetchAnd(u32),
     LoadLow16,
+    LoadByte1,
     LoadHigh16,
 }
 
@@ -78,6 +79,7 @@ macro_rules! apply {
             Operation::FetchOr(bits) => word.fetch_or(bits, AcqRel).into(),
             Operation::FetchAnd(bits) => word.fetch_and(bits, AcqRel).into(),
             Operation::LoadLow16 => word.load_low16(Acquire).into(),
+            Operation::LoadByte1 => word.load_byte1(Acquire).into(),
             Operation::LoadHigh16 => word.load_high16(Acquire).into(),
         };
         (returned, word.load(Acquire))
@@ -108,6 +110,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         word().prop_map(Operation::FetchOr),
         word().prop_map(Operation::FetchAnd),
         Just(Operation::LoadLow16),
+        Just(Operation::LoadByte1),
         Just(Operation::LoadHigh16),
     ]
 }

@@ -43,6 +43,7 @@ impl Area {
     /// # Safety
     /// At this distance from the thread pointer the calling thread has 32 bytes or more, which it and the kernel alone
     /// access, as long as the value is used.
+    #[inline(always)]
     const unsafe fn at(distance: isize) -> Self {
         Area(distance)
     }
@@ -161,7 +162,7 @@ impl Sections {
     }
 
     /// Begins a section, before the operation that takes the lock.
-    #[inline]
+    #[inline(always)]
     fn begin(&self, area: Area, kernel: &impl Kernel) {
         self.depth.set(self.depth.get().saturating_add(1));
         if self.is_on(kernel) {
@@ -169,7 +170,7 @@ impl Sections {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn is_on(&self, kernel: &impl Kernel) -> bool {
         match self.state.get() {
             State::Enabled => true,
@@ -186,7 +187,7 @@ impl Sections {
     }
 
     /// Asks, unless there is a request or a grant already: of this thread's sections or of another library.
-    #[inline]
+    #[inline(always)]
     fn ask(&self, area: Area) {
         if area.is_enabled() && area.control() == 0 {
             self.asked.set(true);
@@ -195,7 +196,7 @@ impl Sections {
     }
 
     /// Ends a section, after the release of the lock.
-    #[inline]
+    #[inline(always)]
     fn end(&self, area: Area, kernel: &impl Kernel) {
         // A section that has begun while the area was looked up was not counted.
         let depth = self.depth.get().saturating_sub(1);

@@ -213,7 +213,7 @@ fn an_uncontended_lock_and_unlock_have_one_locked_instruction() {
     // Looked up in this process, so that the child need not look it up.
     let announced = if has_restartable_sequences() { 1 } else { 2 };
     // With the time slice extension the thread's own memory is written, too.
-    let asking = if has_slice_extension() { 76 } else { 40 };
+    let asking = if has_slice_extension() { 80 } else { 40 };
     // The last column leaves room for another compiler's registers.
     macro_rules! check {
         ($($raw:ident: $locked:expr, $instructions_max:expr;)+) => {$(

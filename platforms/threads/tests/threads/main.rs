@@ -8,6 +8,7 @@ mod embedded;
 mod forks;
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 mod instructions;
+mod slices;
 mod slots;
 mod storms;
 

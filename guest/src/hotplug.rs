@@ -9,10 +9,11 @@
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Release;
 
+use holdfast_abi::hotplug;
 use holdfast_locks::{CpuId, Paravirt, Platform, Word};
 
 use crate::ids::CpuTable;
-use crate::machine::{Machine, Mode};
+use crate::machine::{Cpu, Machine, Mode};
 use crate::sched::{self, OnCpu};
 use crate::smp::{Call, Callees, Function};
 use crate::sync::WordOf;
@@ -33,7 +34,8 @@ impl<M: Machine> Hotplug<M> {
 
     /// Takes `target` out of service, starts it again, and waits until it takes part. Returns for how many nanoseconds
     /// its start took. Only one CPU at a time may be out of service. `target` is neither CPU 0 nor the caller's CPU.
-    pub(crate) fn replug(&self, time: &Time<M>, on: &OnCpu<'_, M>, target: CpuId) -> u64 {
+    /// With `ejects`, the VMM ends its vCPU's thread in between, and makes a new one (`_EJ0` of ACPI).
+    pub(crate) fn replug(&self, time: &Time<M>, on: &OnCpu<'_, M>, target: CpuId, ejects: bool) -> u64 {
         let system = on.system;
         let Some(page) = system.machine.startup_page() else {
             system.panic("this kernel starts no CPUs (starts_cpus), so it cannot start one again".into());
@@ -59,6 +61,10 @@ impl<M: Machine> Hotplug<M> {
         on.wait_for(gone, |gone| gone != 0);
         time.take_over(on, target);
         there.leaving.set(0);
+        if ejects {
+            on.cpu.port_write(hotplug::SELECT, target.0);
+            on.cpu.port_write(hotplug::FLAGS, hotplug::EJECT);
+        }
         let begun = on.now();
         on.local.apic.start_cpu(&on.cpu, target, page);
         // ORDERING: the wait's Acquire pairs with the Release in `take_part`.

@@ -96,6 +96,8 @@ impl Host {
                 assert!(!self.wing.guests.vms[vm].ended, "vm {} has ended", vm.0);
                 let executes = self.wing.guests.vcpus[vcpu].index == 0;
                 self.wing.plug(vcpu, executes, step);
+                let at = &mut self.wing.guests.vcpus[vcpu];
+                at.counters.thread_changes += u64::from(at.pid.generation > 0);
             }
             Event::VcpuUnplugs { vcpu, .. } => self.wing.unplug(vcpu, step),
             Event::VmStarts { vm, .. } => self.wing.start_vm(vm, step),

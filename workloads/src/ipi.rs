@@ -29,6 +29,8 @@ pub enum Reach {
     /// One other CPU except CPU 0, the next one each time: it is taken out of service and started again, by INIT and
     /// SIPI.
     Replug,
+    /// The same. In between the VMM ends the thread of its vCPU, and makes a new one.
+    Eject,
 }
 
 /// Parameters of the calls.
@@ -36,7 +38,8 @@ pub enum Reach {
 pub struct Ipi {
     /// Which CPUs each call reaches: the caller's own, one other, all others, all others whose handlers take one
     /// spinlock, or all others by non-maskable interrupts for a backtrace. Or one other by INIT and SIPI: it is taken
-    /// out of service and started again, by a guest with `starts_cpus`. CPU 0 stays in service.
+    /// out of service and started again, by a guest with `starts_cpus`. CPU 0 stays in service. With `"eject"` the VMM
+    /// also ends the thread of its vCPU and makes a new one.
     pub reach: Reach,
     /// Whether the other vCPUs compute in user mode. Otherwise they are halted.
     pub busy: bool,
@@ -117,11 +120,11 @@ impl Calls {
             Reach::Backtrace => os.backtrace(after_ns),
             Reach::Unicast if self.cpus == 1 => os.call_cpus(Callees::Itself, plain, after_ns),
             Reach::Unicast => os.call_cpus(Callees::One(self.next(os, round)), plain, after_ns),
-            Reach::Replug => {
+            reach @ (Reach::Replug | Reach::Eject) => {
                 // The bootstrap processor stays.
                 let mut others = (0..2).map(|more| self.next(os, round + more));
                 if let Some(target) = others.find(|&target| target != CpuId(0)) {
-                    os.replug(target, after_ns);
+                    os.replug(target, reach == Reach::Eject, after_ns);
                 }
             }
         }

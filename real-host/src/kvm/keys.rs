@@ -149,7 +149,7 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
         if matches!(&vm.boot.workload, Workload::Startup(boot) if boot.exits) {
             refuse("boot.exits", "the VMM emulates no PCI configuration space");
         }
-        if matches!(&vm.boot.workload, Workload::Ipi(ipi) if ipi.reach == Reach::Replug) {
+        if matches!(&vm.boot.workload, Workload::Ipi(ipi) if matches!(ipi.reach, Reach::Replug | Reach::Eject)) {
             refuse(
                 "ipi.reach",
                 "the VMM starts all CPUs of a guest at once, and none again",

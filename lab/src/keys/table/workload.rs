@@ -24,6 +24,7 @@ choices!(Reach {
     "broadcast-lock" => Reach::BroadcastLock,
     "backtrace" => Reach::Backtrace,
     "replug" => Reach::Replug,
+    "eject" => Reach::Eject,
 });
 
 choices!(Channel {

@@ -23,6 +23,7 @@ mod numa;
 mod pause;
 mod refill;
 mod siblings;
+mod siblings_of_guests;
 mod startup;
 mod threads;
 mod timeline;

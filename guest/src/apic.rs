@@ -11,13 +11,13 @@ use crate::local::{Local, Local32};
 use crate::machine::Cpu;
 
 /// Linux's `LOCAL_TIMER_VECTOR`.
-pub(crate) const TIMER_VECTOR: u8 = 0xef;
+pub const TIMER_VECTOR: u8 = 0xef;
 /// Linux's `CALL_FUNCTION_VECTOR`.
 pub(crate) const CALL_VECTOR: u8 = 0xfc;
 /// The network device's vector for received packets. Like any device's, it is below the system's vectors.
 pub(crate) const NETWORK_VECTOR: u8 = 0x41;
 /// Linux's `RESCHEDULE_VECTOR`.
-pub(crate) const RESCHEDULE_VECTOR: u8 = 0xfd;
+pub const RESCHEDULE_VECTOR: u8 = 0xfd;
 /// Linux's `SPURIOUS_APIC_VECTOR`.
 const SPURIOUS_VECTOR: u32 = 0xff;
 
@@ -31,8 +31,9 @@ const DIVIDE_BY_16: u32 = 0b0011;
 /// The most xAPIC CPUs that logical IDs of the flat model can address.
 const FLAT_CPUS: u32 = 8;
 
-/// The kernel's state of one CPU's APIC.
-pub(crate) struct LocalApic {
+/// A kernel's state of one CPU's APIC.
+#[derive(Debug)]
+pub struct LocalApic {
     /// The time in nanoseconds for which the timer is set. `u64::MAX`: the timer is off.
     pub(crate) timer: Local,
     pub(crate) x2apic: Local32,
@@ -52,8 +53,15 @@ fn has_x2apic([_, _, ecx, _]: [u32; 4]) -> bool {
     ecx & cpuid::X2APIC != 0
 }
 
+impl Default for LocalApic {
+    fn default() -> Self {
+        LocalApic::new()
+    }
+}
+
 impl LocalApic {
-    pub(crate) const fn new() -> Self {
+    /// An APIC that is off.
+    pub const fn new() -> Self {
         LocalApic {
             timer: Local::new(u64::MAX),
             x2apic: Local32::new(0),
@@ -63,7 +71,7 @@ impl LocalApic {
     }
 
     /// Switches the APIC of CPU `id` on. The machine has `cpus` CPUs.
-    pub(crate) fn enable(&self, cpu: &impl Cpu, id: CpuId, cpus: u32, nox2apic: bool) {
+    pub fn enable(&self, cpu: &impl Cpu, id: CpuId, cpus: u32, nox2apic: bool) {
         // CPUID exits, also in a guest that does not use the mode.
         if has_x2apic(cpu.cpuid(cpuid::FEATURES)) && !nox2apic {
             let base = cpu.rdmsr(msr::APIC_BASE);
@@ -121,7 +129,7 @@ impl LocalApic {
     }
 
     /// Ends the interrupt in service. Returns `true` if the paravirtual EOI word did, without a register write.
-    pub(crate) fn end_of_interrupt(&self, cpu: &impl Cpu) -> bool {
+    pub fn end_of_interrupt(&self, cpu: &impl Cpu) -> bool {
         if self.pv_eoi.is_set() && cpu.take_pv_eoi() {
             return true;
         }
@@ -151,7 +159,7 @@ impl LocalApic {
     }
 
     /// Writes the interrupt command `low` for `destination`.
-    pub(crate) fn command(&self, cpu: &impl Cpu, destination: u32, low: u32) {
+    pub fn command(&self, cpu: &impl Cpu, destination: u32, low: u32) {
         if self.x2apic.is_set() {
             cpu.wrmsr(msr::X2APIC_ICR, u64::from(destination) << 32 | u64::from(low));
             return;
@@ -172,7 +180,7 @@ impl LocalApic {
 
     /// Sets the timer for `at` nanoseconds, or switches it off for `u64::MAX`. Interrupts are masked. Returns `false`
     /// if the timer was off already, so that no register was written.
-    pub(crate) fn set_timer(&self, cpu: &impl Cpu, at: u64) -> bool {
+    pub fn set_timer(&self, cpu: &impl Cpu, at: u64) -> bool {
         if at == u64::MAX && self.timer.get() == u64::MAX {
             return false;
         }

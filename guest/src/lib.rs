@@ -70,6 +70,7 @@ mod tlb;
 mod user;
 mod wait;
 
+pub use apic::{LocalApic, RESCHEDULE_VECTOR, TIMER_VECTOR};
 pub use boot::{choose_lock, image};
 pub use class::LockClass;
 pub use config::{ApicOptions, BootTimer, Config, Idle, MmapLock, OwnerSpinning};

@@ -177,6 +177,8 @@ pub struct VmConfig {
     /// The guest's CPU 0 starts the others by INIT and SIPI, one after another, as on real hardware. Otherwise all
     /// vCPUs run from power-on.
     pub waits_for_sipi: bool,
+    /// Whether the guest is offered hardware virtualization (SVM or VMX), so that it can be a hypervisor.
+    pub nested: bool,
     /// Whether the VM is only added: its vCPUs are off until [`Event::VmStarts`](crate::Event::VmStarts).
     pub dormant: bool,
     /// The I/O APIC is the VMM's (QEMU `kernel-irqchip=split`, 4.5, uncertain). Accesses to it, and ends of its
@@ -255,6 +257,7 @@ impl Default for VmConfig {
             lock_hints: false,
             preempted_flag: true,
             waits_for_sipi: false,
+            nested: false,
             dormant: false,
             split_irqchip: false,
             msi_ext_dest_id: false,

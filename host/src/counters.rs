@@ -54,6 +54,8 @@ counters! {
     external_injections,
     /// Exits by an open interrupt window.
     irq_window,
+    /// Entries of the guest's own guests.
+    nested_run,
     /// Requests to evaluate pending interrupts before the next entry.
     req_event,
     /// Exits for I/O ports (KVM: `io_exits`).

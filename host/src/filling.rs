@@ -7,6 +7,7 @@ use crate::config::{Quota, TaskConfig, VCPUS_MAX, VmConfig, VmGroup};
 use crate::error::{ConfigError, in_range};
 use crate::guests::Vm;
 use crate::host::Host;
+use crate::interrupts::avic::NestedInhibit;
 use crate::interrupts::{Inhibit, Inhibits};
 use crate::sched::{Mask, weight};
 use crate::threads::ThreadKind;
@@ -110,12 +111,13 @@ impl Host {
             self.wing.guests.vcpus.push(row);
         }
         let groups = first_group..self.wing.threads.sched.groups();
+        let inhibits = inhibits(vm, self.wing.config.avic.nested);
         self.wing.guests.vms.push(Vm {
             config: *vm,
             first,
             vcpus,
             groups: groups.map(GroupId).collect(),
-            inhibits: inhibits(vm),
+            inhibits,
             ..Vm::default()
         });
         self.wing.interrupts.init_vm(id);
@@ -141,13 +143,14 @@ impl Host {
             row.switch_off();
             self.wing.threads.sched.set_mask(task, mask);
         }
+        let inhibits = inhibits(vm, self.wing.config.avic.nested);
         let old = &mut self.wing.guests.vms[id];
         *old = Vm {
             config: *vm,
             first: old.first,
             vcpus: old.vcpus,
             groups: core::mem::take(&mut old.groups),
-            inhibits: inhibits(vm),
+            inhibits,
             ..Vm::default()
         };
         self.wing.interrupts.init_vm(id);
@@ -245,14 +248,18 @@ impl Host {
     }
 }
 
-/// Returns the inhibit reasons that `vm` has from the start: those of its configuration, and those of its devices.
-fn inhibits(vm: &VmConfig) -> Inhibits {
+/// Returns the inhibit reasons that `vm` has from the start: those of its configuration, those of its devices, and that
+/// of its own guests if they inhibit what `nested` says.
+fn inhibits(vm: &VmConfig, nested: NestedInhibit) -> Inhibits {
     let mut inhibits = vm.apic_inhibits;
     if vm.sev {
         inhibits.set(Inhibit::Sev, true);
     }
     if vm.pit_reinject && !vm.split_irqchip {
         inhibits.set(Inhibit::PitReinject, true);
+    }
+    if vm.nested && nested == NestedInhibit::Vm {
+        inhibits.set(Inhibit::Nested, true);
     }
     inhibits
 }

@@ -61,6 +61,11 @@ pub struct DraftVm {
     /// The kernel runs on the machine itself, next to the guests, and there is no guest. It has all pCPUs and the
     /// host's scheduler.
     pub bare_metal: bool,
+    /// The guest inside of which this one runs. That guest's kernel is then a hypervisor with a host scheduler, with
+    /// the parameters of `host`, and its vCPUs are the pCPUs of this guest.
+    ///
+    /// `None` is the machine's own host.
+    pub inside: Option<String>,
 }
 
 /// A configuration while keys are being set.
@@ -103,6 +108,7 @@ impl DraftVm {
             until_ns: None,
             measured: None,
             bare_metal: false,
+            inside: None,
         }
     }
 
@@ -173,6 +179,7 @@ impl DraftVm {
             },
             measured,
             bare_metal: self.bare_metal,
+            inside: self.inside,
         }
     }
 }
@@ -211,6 +218,7 @@ impl Draft {
         self.check_counts(findings);
         self.check_locks(findings);
         self.check_bare_metal(findings);
+        self.check_inside(findings);
         self.check_affinity(findings);
         self.check_host(findings);
         self.check_groups(findings);
@@ -411,27 +419,60 @@ impl Draft {
         }
     }
 
+    /// Checks that guests inside of others can run there.
+    fn check_inside(&self, findings: &mut KeyFindings<'_>) {
+        for vm in &self.vms {
+            let Some(name) = &vm.inside else { continue };
+            let carrier = self.vms.iter().find(|other| other.name == *name);
+            let expected = match carrier {
+                None => "the name of another [[vm]], or \"none\"",
+                Some(carrier) if carrier.inside.is_some() => "a guest of the machine's own host: two levels at most",
+                Some(carrier) if carrier.is_measured() => "a guest that is not measured: its workload does not run",
+                Some(carrier) if carrier.host.cpu_pm || vm.host.cpu_pm => "guests that exit for HLT",
+                Some(carrier) if [carrier, vm].iter().any(|vm| vm.from_ns > 0 || vm.until_ns.is_some()) => {
+                    "guests that are there for the whole run"
+                }
+                Some(_) if self.vms.iter().any(|vm| vm.bare_metal) => "\"none\" next to bare metal",
+                Some(_) if self.migration.every_ns.is_some() => "\"none\" with host.migration.every",
+                Some(_) if vm.boot.workload.uses_network() => "\"none\" for a workload with a network",
+                Some(_) if vm.group.is_some() => "\"none\" for a guest in a task group of the machine's host",
+                Some(_) => continue,
+            };
+            findings.add(&format!("vm.{}.inside", vm.name), format!("{name:?}"), expected);
+        }
+    }
+
+    /// Returns the number of pCPUs of `vm`, and where they are.
+    fn pcpus_of(&self, vm: &DraftVm) -> (u32, &str) {
+        let carrier = vm.inside.as_ref();
+        let carrier = carrier.and_then(|name| self.vms.iter().find(|other| other.name == *name));
+        carrier.map_or((self.machine.topology.pcpus(), &self.machine.name), |carrier| {
+            (carrier.vcpus, &carrier.name)
+        })
+    }
+
     fn check_affinity(&self, findings: &mut KeyFindings<'_>) {
-        let pcpus = self.machine.topology.pcpus();
-        let mut check = |key: &str, sets: &[Vec<u32>]| {
+        let mut check = |key: &str, (pcpus, place): (u32, &str), sets: &[Vec<u32>]| {
             let beyond = || sets.iter().flatten().filter(|cpu| **cpu >= pcpus);
             let found = match (beyond().min(), beyond().count()) {
                 (None, _) => return,
                 (Some(cpu), 1) => format!("pCPU {cpu}"),
                 (Some(cpu), count) => format!("pCPU {cpu} and {} more", count - 1),
             };
-            let expected = format!("pCPUs from 0 to {} of {}", pcpus.saturating_sub(1), self.machine.name);
+            let expected = format!("pCPUs from 0 to {} of {place}", pcpus.saturating_sub(1));
             findings.add(key, found, expected);
         };
         for vm in &self.vms {
             let key = format!("vm.{}.affinity", vm.name);
             match &vm.affinity {
-                Affinity::Same(cpus) => check(&key, slice::from_ref(cpus)),
-                Affinity::Each(sets) => check(&key, sets),
+                Affinity::Same(cpus) => check(&key, self.pcpus_of(vm), slice::from_ref(cpus)),
+                Affinity::Each(sets) => check(&key, self.pcpus_of(vm), sets),
             }
         }
         for task in &self.tasks {
-            check(&format!("task.{}.affinity", task.name), slice::from_ref(&task.affinity));
+            let machine = (self.machine.topology.pcpus(), self.machine.name.as_str());
+            let key = format!("task.{}.affinity", task.name);
+            check(&key, machine, slice::from_ref(&task.affinity));
         }
         for vm in &self.vms {
             if let Affinity::Each(sets) = &vm.affinity {

@@ -106,6 +106,8 @@ pub enum Slot<'a> {
     Name(&'a mut String),
     /// The name of a task group, or `"root"`.
     Group(&'a mut Option<String>),
+    /// The name of a guest, or `"none"`.
+    Guest(&'a mut Option<String>),
     /// A time that may be stated in cycles.
     Amount(&'a mut Amount),
     /// A choice by name.
@@ -139,6 +141,7 @@ impl Slot<'_> {
             Slot::Hertz(_) => "a frequency with its unit, such as \"2.93 GHz\" or \"2930 MHz\"".to_owned(),
             Slot::Name(_) => "a name".to_owned(),
             Slot::Group(_) => "the name of a [[group]], or \"root\"".to_owned(),
+            Slot::Guest(_) => "the name of another [[vm]], or \"none\"".to_owned(),
             Slot::OptionalNanos(_) | Slot::NanosOrNever(_) => format!("{}, or \"auto\"", amount::EXPECTED_NO_CYCLES),
             Slot::Amount(_) => amount::EXPECTED.to_owned(),
             Slot::Choice(choice) => format!("one of {}", choice.names().join(", ")),
@@ -176,7 +179,8 @@ impl Slot<'_> {
             },
             Slot::Hertz(slot) => put(slot, hertz(value)),
             Slot::Name(_) => matches!(value, Value::Text(_)),
-            Slot::Group(slot) => put(slot, group(value)),
+            Slot::Group(slot) => put(slot, name_or(value, "root")),
+            Slot::Guest(slot) => put(slot, name_or(value, "none")),
             Slot::Amount(slot) => put(slot, Amount::of_value(value).filter(|a| crate::profile::is_cost(*a))),
             Slot::Choice(slot) => {
                 let Value::Text(name) = value else { return Err(expected) };
@@ -235,7 +239,7 @@ impl Slot<'_> {
             Slot::OptionalU32(value) => *value = Some(value.unwrap_or_default() + 1),
             Slot::OptionalNanos(value) => *value = Some(value.unwrap_or_default() + 1),
             Slot::F64(value) => *value += 1.0,
-            Slot::Group(value) => *value = Some("other".to_owned()),
+            Slot::Group(value) | Slot::Guest(value) => *value = Some("other".to_owned()),
             Slot::Amount(value) => *value = Amount::from_nanos(123_456),
             Slot::Affinity(value) => *value = Affinity::Same(vec![1, 2]),
             Slot::Cpus(value) => *value = vec![1, 2],
@@ -263,6 +267,7 @@ impl Slot<'_> {
             Slot::Hertz(value) => format!("\"{} MHz\"", **value as f64 / 1e6),
             Slot::Name(name) => format!("{name:?}"),
             Slot::Group(name) => format!("{:?}", name.as_deref().unwrap_or("root")),
+            Slot::Guest(name) => format!("{:?}", name.as_deref().unwrap_or("none")),
             Slot::Amount(value) => format!("\"{value}\""),
             Slot::Choice(choice) => format!("\"{}\"", choice.name()),
             Slot::Affinity(Affinity::Same(cpus)) => format!("{cpus:?}"),
@@ -294,10 +299,10 @@ fn flag(value: &Value) -> Option<bool> {
     }
 }
 
-/// Reads a group's name. The name is looked up when all groups are known.
-fn group(value: &Value) -> Option<Option<String>> {
+/// Reads a name, or `none` for no name. It is looked up when all names are known.
+fn name_or(value: &Value, none: &str) -> Option<Option<String>> {
     match value {
-        Value::Text(name) => Some(Some(name.clone()).filter(|name| name != "root")),
+        Value::Text(name) => Some(Some(name.clone()).filter(|name| name != none)),
         _ => None,
     }
 }

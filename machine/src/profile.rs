@@ -170,6 +170,12 @@ costs! {
         /// Handler of a nested page fault: the host gives a guest a page that the guest touches for the first time. The
         /// costs of every exit are not included.
         pub nested_fault: Picos,
+        /// Emulation of VMRUN for a guest that is a hypervisor: checks, merged tables, and what the instructions around
+        /// it cost there. The costs of every exit are not included.
+        pub nested_entry: Picos,
+        /// Reflection of an exit to the hypervisor in a guest, and its accesses to the control block beyond those of a
+        /// host. The costs of every exit are not included.
+        pub nested_exit: Picos,
         /// Record of one page that the CPU has logged as written (Intel's PML), when its log is full.
         pub logged_page: Picos,
         /// Time by which a microsecond of user code takes longer in a guest: at each TLB miss the CPU walks the host's

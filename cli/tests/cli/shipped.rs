@@ -34,7 +34,8 @@ fn what_is_listed_can_be_shown() {
             "ebizzy-wait-early",
             "linux-pvspin",
             "live-migration",
-            "dbench-overcommit"
+            "dbench-overcommit",
+            "nested-kernbench"
         ]
     );
     assert_eq!(

@@ -138,6 +138,7 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
         },
         measured,
         bare_metal: measured && setup.bare_metal,
+        inside: None,
         stay: Default::default(),
     };
     let workload = if setup.network {

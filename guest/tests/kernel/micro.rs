@@ -27,6 +27,7 @@ fn bench(benchmark: Micro, costs: Costs) -> Outcome {
         boot: Boot::default(),
         measured: true,
         bare_metal: false,
+        inside: None,
         stay: Default::default(),
     };
     let config = Config {

@@ -163,6 +163,18 @@ pub enum Command {
         /// The vCPU concerned.
         vcpu: VcpuId,
     },
+    /// The guest takes an invalid-opcode fault for the instruction that exited.
+    InvalidOpcode {
+        /// The vCPU concerned.
+        vcpu: VcpuId,
+    },
+    /// `vcpu`, which executes a guest of its own ([`Exit::Vmrun`]), continues behind its VMRUN with its next entry,
+    /// with interrupts masked. If the step handles an exit of that guest, VMRUN returns that exit, otherwise the exit
+    /// for an interrupt.
+    LeaveNested {
+        /// The vCPU concerned.
+        vcpu: VcpuId,
+    },
     /// Adds to the steal time of the record at `address`, under its version protocol, and atomically exchanges
     /// `preempted` with 0.
     StealTime {

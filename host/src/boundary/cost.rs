@@ -47,6 +47,10 @@ pub enum Cost {
     PvEoi,
     /// Giving the guest a page at a nested page fault.
     NestedFault,
+    /// Emulation of VMRUN: checking the guest hypervisor's control block and merging it with the host's.
+    NestedEntry,
+    /// Reflecting an exit of a nested guest to the guest's hypervisor.
+    NestedExit,
     /// Recording one page that the CPU has logged as written.
     LoggedPage,
     /// Leaving the idle state.

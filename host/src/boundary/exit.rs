@@ -146,6 +146,10 @@ pub enum Exit {
     Userspace,
     /// Pause-loop exiting: PAUSE instructions in a loop for longer than the window.
     Pause,
+    /// VMRUN (Intel: VMLAUNCH and VMRESUME): the guest is a hypervisor, and enters a guest of its own. Until
+    /// [`Command::LeaveNested`] all exits of the vCPU are those of that guest. Answered by [`Command::InvalidOpcode`]
+    /// if the VM is not offered [`nested`](crate::VmConfig::nested) guests.
+    Vmrun,
     /// The vCPU is powered off or has crashed, and does not run again.
     Shutdown,
 }

@@ -61,6 +61,10 @@ impl InterruptWing {
     /// Returns whether hardware shall virtualize the LAPIC of `vcpu`.
     pub(crate) fn wants_hardware(&self, vcpu: VcpuId) -> bool {
         let at = &self.guests.vcpus[vcpu];
+        // The tables are those of the vCPU's own LAPIC, which its guest must not reach.
+        if at.nested {
+            return false;
+        }
         self.virtualizes(at.vm) && self.inhibits(at.vm).is_empty() && at.apic.hardware_enabled()
     }
 

@@ -10,6 +10,7 @@ impl VcpuWing {
     /// KVM checks mode and requests again after it has set `IN_GUEST_MODE`. A step is not interrupted, so that check
     /// would find nothing here: a later requester sees the mode and sends an IPI.
     pub(crate) fn enter(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Run {
+        self.interrupt_nested(vcpu, step);
         let requests = &mut self.guests.vcpus[vcpu].requests;
         let apic_update = core::mem::take(&mut requests.apic_update);
         if core::mem::take(&mut requests.steal_update) {

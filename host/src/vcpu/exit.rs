@@ -18,6 +18,10 @@ impl VcpuWing {
         step.charge(Cost::ExitSoftware, 1);
         // This comes first: the exit itself may be the end of another interrupt.
         self.interrupts.collect_pv_eoi(vcpu, step);
+        if self.reflects(vcpu, exit) {
+            self.leave_nested(vcpu, step);
+            return After::Resume;
+        }
         match exit {
             Exit::ExternalInterrupt(interrupt) => {
                 self.guests.vcpus[vcpu].counters.irq_exits += 1;
@@ -28,6 +32,7 @@ impl VcpuWing {
             Exit::Shutdown => return self.shutdown(vcpu, step),
             Exit::Hlt => self.begin_halt(vcpu, step),
             Exit::Userspace => self.leave_run(vcpu, step),
+            Exit::Vmrun => self.vmrun(vcpu, step),
             Exit::Cpuid { leaf } => {
                 step.charge(Cost::Cpuid, 1);
                 let value = self.cpuid(vcpu, leaf);

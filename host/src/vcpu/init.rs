@@ -52,6 +52,7 @@ impl VcpuWing {
             ..PendingEvents::default()
         };
         at.pv_unhalted = false;
+        at.nested = false;
         at.window = false;
         at.steal.msr = 0;
         at.pv_eoi = PvEoi::default();

@@ -1,7 +1,8 @@
 //! The vCPU wing: the state of a vCPU, and the handlers that its thread executes (docs/spec/host.md, "vCPU states").
 //!
-//! `exit.rs` dispatches exits to their handlers: `halt.rs`, `hypercall.rs`, `msr.rs`, `cpuid.rs`, `userspace.rs`, and
-//! those of the interrupt and pause wings. `entry.rs` enters the guest. `wing.rs` defines what all of them may access.
+//! `exit.rs` dispatches exits to their handlers: `halt.rs`, `hypercall.rs`, `msr.rs`, `cpuid.rs`, `userspace.rs`,
+//! `nested.rs`, and those of the interrupt and pause wings. `entry.rs` enters the guest. `wing.rs` defines what all of
+//! them may access.
 
 mod cpuid;
 mod entry;
@@ -12,6 +13,7 @@ mod init;
 mod load;
 pub(crate) mod migration;
 mod msr;
+mod nested;
 mod plug;
 mod steal_time;
 mod userspace;
@@ -197,6 +199,8 @@ pub(crate) struct Vcpu {
     pub(crate) cr8_intercepted: bool,
     /// A kick is latched: the present or the next halt ends at once.
     pub(crate) pv_unhalted: bool,
+    /// It executes a guest of its own.
+    pub(crate) nested: bool,
     /// Its thread is to leave: the VMM unplugs it.
     pub(crate) unplugged: bool,
     /// It lost its pCPU while it could continue.
@@ -251,6 +255,7 @@ impl Vcpu {
             pending: PendingEvents::default(),
             cr8_intercepted: false,
             pv_unhalted: false,
+            nested: false,
             unplugged: false,
             preempted: false,
             ready: true,

@@ -111,6 +111,7 @@ fn op(bytes: &mut Bytes<'_>) -> Op {
         _ if bytes.byte() == 1 => Op::Exit(Exit::NestedFault),
         _ if bytes.byte() == 2 => Op::Exit(Exit::WriteFault),
         _ if bytes.byte() == 3 => Op::Exit(Exit::PageLogFull { entries: 512 }),
+        _ if bytes.byte() == 4 => Op::Exit(Exit::Vmrun),
         _ if bytes.byte() == 0 => Op::Exit(Exit::Shutdown),
         _ => Op::Exit(Exit::Pause),
     }
@@ -169,6 +170,7 @@ pub fn fuzz_one(data: &[u8]) {
             pv_eoi: bytes.byte() & 3 != 0,
             pv_tlb_flush: true,
             synic: shape & 32 == 32,
+            nested: true,
             ..VmConfig::default()
         };
         let guests = (0..3).map(|_| {

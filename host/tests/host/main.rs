@@ -14,6 +14,7 @@ mod hostile_hardware;
 mod iommu;
 mod lapic;
 mod migration;
+mod nested;
 mod plug;
 mod pv;
 mod registers;

@@ -97,6 +97,7 @@ fn run(kernel: &MeasuredKernel, operation: Operation, times: u32) -> Outcome {
             },
             measured: true,
             bare_metal: false,
+            inside: None,
             stay: Default::default(),
         }],
         tasks: Vec::new(),

@@ -4,8 +4,8 @@
 //! operation, pause loop, HLT, hypercall and LAPIC access. The hypervisor is the `host` crate, the hardware the
 //! `machine` crate. This crate joins them, and keeps the ledger of where the vCPUs' time went.
 //!
-//! Rooms, from below: `core` (time, the engine), `memory`, `cpus`, `apic`, `flows`, `guests`, and `run` on top. The
-//! engine emits what happens to `books`, which change nothing but themselves.
+//! Rooms, from below: `core` (time, the engine), `memory`, `cpus`, `apic`, `flows`, `guests`, `nested`, and `run` on
+//! top. The engine emits what happens to `books`, which change nothing but themselves.
 
 mod apic;
 mod books;
@@ -14,6 +14,7 @@ mod cpus;
 mod flows;
 mod guests;
 mod memory;
+mod nested;
 mod run;
 
 pub use self::core::failure::{CallOff, Failure};

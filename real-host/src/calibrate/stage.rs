@@ -62,6 +62,7 @@ pub fn machine_of(profile: &MachineProfile, host: &Host) -> Option<Config> {
         boot: holdfast_workloads::Boot::default(),
         measured: true,
         bare_metal: true,
+        inside: None,
         stay: Default::default(),
     };
     Some(Config {

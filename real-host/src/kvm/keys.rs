@@ -76,6 +76,9 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
         if vm.bare_metal {
             refuse("bare_metal", "this host's own kernel has the machine");
         }
+        if vm.inside.is_some() {
+            refuse("inside", "the VMM's guest kernel is no hypervisor");
+        }
         if vm.stay.from_ns > 0 {
             refuse("from", TOGETHER);
         }
@@ -98,6 +101,8 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
             preempted_flag,
             waits_for_sipi,
             dormant: _,
+            // It follows `inside`.
+            nested: _,
             split_irqchip,
             cpu_pm,
             realtime_hint: _,

@@ -334,7 +334,9 @@ impl World {
                 Command::Startup { vcpu, vector } => self.guest(vcpu).startups.push(vector),
                 Command::PauseControls { vcpu, controls } => self.guest(vcpu).controls = controls,
                 Command::DirectedYield { from, to, .. } => assert_ne!(from, to, "vcpu {} yields to itself", from.0),
-                Command::Fault { vcpu } => self.guest(vcpu).faults += 1,
+                Command::Fault { vcpu } | Command::InvalidOpcode { vcpu } => self.guest(vcpu).faults += 1,
+                // Its guests do the same inside and outside of guests of their own.
+                Command::LeaveNested { .. } => {}
                 Command::PvEoi { vcpu, address } => {
                     assert!(address % 4 == 0 && address < MEMORY, "a word at {address:#x}");
                     let guest = self.guest(vcpu);

@@ -83,6 +83,10 @@ pub(super) static GUEST: &[Key] = &[
     key("vm.*.measured", vm!(OptionalFlag, measured)),
     key("vm.*.bare_metal", vm!(Flag, bare_metal))
         .note("Keys of guests and vCPUs (vcpus, hz, pv_unhalt) do not apply to it."),
+    key("vm.*.inside", vm!(Guest, inside)).note(
+        "The other guest is not measured and runs no workload. Its interrupts reach the inner guest by its hypervisor \
+         only, and hardware delivers none there. Not with migrations, a network, bare_metal or cpu_pm.",
+    ),
     key("vm.*.lock", vm!(Choice, boot.kernel.lock)).note(
         "Linux on x86-64 has \"ticket\" from 2.6.25 to 4.1, \"tail-pv-ticket\" for KVM guests from 3.12 to 3.19 and \
          \"pv-ticket\" in 4.0 and 4.1, \"qspin\" since 4.2, and for guests \"early-pv-qspin\" in 4.2, \"pv-qspin\" \

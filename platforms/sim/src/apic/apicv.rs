@@ -54,11 +54,15 @@ impl Engine {
     /// `vcpu` takes the notification `vector` in guest mode. Returns whether its hardware recognizes the vector.
     fn is_notified(&mut self, vcpu: VcpuId, vector: u8) -> bool {
         let apic = self.hardware.apic;
-        apic.with_apicv(&self.host, vcpu, |apicv| apicv.notified(vector)) == Some(true)
+        !self.vcpus[vcpu].is_without_apic()
+            && apic.with_apicv(&self.host, vcpu, |apicv| apicv.notified(vector)) == Some(true)
     }
 
     /// `vcpu` is entered on `pcpu`, where a notification may have waited for that.
     pub fn take_notification(&mut self, pcpu: PcpuId, vcpu: VcpuId) {
+        if self.vcpus[vcpu].is_without_apic() {
+            return;
+        }
         self.hardware.apic.with_apicv(&self.host, vcpu, |apicv| apicv.enter());
         if std::mem::take(&mut self.pcpus[pcpu].held.notified) {
             self.is_notified(vcpu, posted::NOTIFICATION_VECTOR);

@@ -31,7 +31,7 @@ impl Engine {
         };
         match (this.activity, this.next) {
             // The vCPU that it was for has left.
-            (Activity::Guest(cpu), _) if self.vcpus[cpu].native => {}
+            (Activity::Guest(cpu), _) if self.vcpus[cpu].is_without_apic() => {}
             (Activity::Guest(vcpu), _) => {
                 if let Some(vector) = self.take_from_hardware(vcpu) {
                     self.interrupt_in_guest(pcpu, vcpu, vector);

@@ -13,7 +13,7 @@ impl Engine {
     /// The vector that `vcpu`, in guest mode, takes from hardware now, if it can take one.
     pub fn take_from_hardware(&mut self, vcpu: VcpuId) -> Option<u8> {
         let this = &self.vcpus[vcpu];
-        if self.hardware.apic.is_emulated() || !this.interrupts.enabled || this.native {
+        if self.hardware.apic.is_emulated() || !this.interrupts.enabled || this.is_without_apic() {
             return None;
         }
         if this.interrupts.vector.is_some() {
@@ -44,7 +44,7 @@ impl Handle {
     fn apic_in(&self, mode: ApicMode) -> Option<Virtualization> {
         let engine = self.engine();
         let vcpu = engine.flows.current;
-        if engine.vcpus[vcpu].native {
+        if engine.vcpus[vcpu].is_without_apic() {
             return None;
         }
         let (apic, found) = engine.hardware.apic.of(&engine.host, vcpu)?;
@@ -145,7 +145,7 @@ impl Handle {
         let engine = self.engine();
         let vcpu = engine.flows.current;
         let apic = &engine.hardware.apic;
-        if apic.is_emulated() || engine.vcpus[vcpu].native {
+        if apic.is_emulated() || engine.vcpus[vcpu].is_without_apic() {
             return;
         }
         if apic.pending(&engine.host, vcpu).is_some() {
@@ -159,7 +159,8 @@ impl Handle {
         let engine = self.engine();
         let vcpu = engine.flows.current;
         let (apic, host) = (&engine.hardware.apic, &engine.host);
-        let by_idle_hlt = !engine.vcpus[vcpu].native && host.vmcb(vcpu).is_some_and(|vmcb| vmcb.has_idle_hlt());
+        let by_idle_hlt =
+            !engine.vcpus[vcpu].is_without_apic() && host.vmcb(vcpu).is_some_and(|vmcb| vmcb.has_idle_hlt());
         if !by_idle_hlt || apic.pending(host, vcpu).is_none() {
             return false;
         }

@@ -81,6 +81,10 @@ causes! {
     Off => "off",
     /// Exit for a nested page fault: first touch of a page, or a write that a migration must know of.
     ExitNestedFault => "exit_nested_fault",
+    /// Executing a guest of its own, whose vCPU's time has causes of its own.
+    NestedGuest => "nested_guest",
+    /// Exit to enter a guest of its own, or of that guest.
+    ExitNested => "exit_nested",
 }
 
 #[cfg(test)]

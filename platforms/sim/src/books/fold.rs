@@ -115,6 +115,8 @@ impl Books {
                 self.record_out(now, vcpu, true);
             }
             Happened::NativeIs { vcpu, cause } => self.native_is(view, vcpu, cause),
+            Happened::NestedEntered { vcpu } => self.is_out_for(view, vcpu, Cause::NestedGuest),
+            Happened::NestedLeft { vcpu, cause } => self.is_out_for(view, vcpu, cause),
             Happened::StateChanged { vcpu, before } => self.state_changed(view, vcpu, before),
             Happened::Waits { vcpu } => self.waits(view, vcpu),
             Happened::Waited { vcpu } => self.waited(view, vcpu),
@@ -148,6 +150,12 @@ impl Books {
             let cause = self.accounts[vcpu].out_cause;
             recorder.was_out(now, vcpu, was_running.then_some(cause));
         }
+    }
+
+    /// `vcpu`, which has a pCPU and is out of its own flow, is so for `cause` from now on.
+    fn is_out_for(&mut self, view: &View<'_>, vcpu: VcpuId, cause: Cause) {
+        self.close_out(view, vcpu, true, true);
+        self.accounts[vcpu].out_cause = cause;
     }
 
     fn native_is(&mut self, view: &View<'_>, vcpu: VcpuId, cause: Cause) {

@@ -82,6 +82,10 @@ pub enum Happened<'a> {
     NativeStopped { vcpu: VcpuId },
     /// While CPU `vcpu` of the bare-metal kernel is out of any flow, its time counts to `cause` from now on.
     NativeIs { vcpu: VcpuId, cause: Cause },
+    /// `vcpu` executes a guest of its own from now on. Its own flow stays out of its guest.
+    NestedEntered { vcpu: VcpuId },
+    /// That guest has left for the host; the time of `vcpu` counts to `cause`.
+    NestedLeft { vcpu: VcpuId, cause: Cause },
     /// The run ends while `vcpu` is out of its guest.
     Ended { vcpu: VcpuId },
 

@@ -21,6 +21,11 @@ impl Ledger {
         self.cursor
     }
 
+    /// The time spent on `cause` up to the cursor.
+    pub fn of(&self, cause: Cause) -> Picos {
+        Picos(self.totals[cause as usize])
+    }
+
     /// Enters the next `span` as spent on `cause`.
     #[inline]
     pub fn enter(&mut self, cause: Cause, span: Picos) {

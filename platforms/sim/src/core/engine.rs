@@ -18,6 +18,7 @@ use crate::guests::migration::Migrations;
 use crate::guests::tasks::HostTasks;
 use crate::guests::vm::Vm;
 use crate::memory::lines::Memory;
+use crate::nested::host::InnerHost;
 
 /// One run.
 #[derive(Debug)]
@@ -46,6 +47,8 @@ pub struct Engine {
     pub end: Ending,
     /// What is written down of the run.
     pub books: Books,
+    /// The hypervisors that run in guests.
+    inner: Vec<InnerHost>,
     /// Buffer for the host's commands.
     commands: Vec<Command>,
 }
@@ -71,11 +74,32 @@ impl Engine {
             vms,
             flows: Flows::new(),
             host,
+            inner: Vec::new(),
             tasks,
             migrations: None,
             end: Ending::default(),
             commands: Vec::new(),
         }
+    }
+
+    /// The hypervisors that run in guests.
+    pub fn inner_hosts(&self) -> &[InnerHost] {
+        &self.inner
+    }
+
+    /// Adds a hypervisor that runs in a guest.
+    pub fn add_inner(&mut self, host: InnerHost) {
+        self.inner.push(host);
+    }
+
+    /// The hypervisor `index` of those that run in guests.
+    pub fn inner(&self, index: usize) -> &InnerHost {
+        &self.inner[index]
+    }
+
+    /// As [`Engine::inner`], to change it.
+    pub fn inner_mut(&mut self, index: usize) -> &mut InnerHost {
+        &mut self.inner[index]
     }
 
     /// Lets `step` run on the host at the present time. Returns the commands that the host gave: give their buffer back
@@ -145,7 +169,8 @@ impl Engine {
                 image.zero_statistics();
             }
             vm.locks.stats.zero();
-            let host = self.host.counters(id).collect();
+            let (host, own) = self.host_of(id);
+            let host = host.counters(own).collect();
             self.books.guests[id].zero(host);
         }
     }

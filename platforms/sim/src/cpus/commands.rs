@@ -68,13 +68,6 @@ impl Engine {
                 self.emit(&Happened::HostIpiSent { from, to });
                 self.send_ipi(to, HostInterrupt::Reschedule, delay);
             }
-            Command::InjectNmi { vcpu } => self.vcpus[vcpu].interrupts.nmi = true,
-            Command::SetCr8 { vcpu, value } => self.vcpus[vcpu].interrupts.cr8 = value,
-            // No simulated kernel writes CR8.
-            Command::InterceptCr8 { .. } => {}
-            Command::Init { vcpu } => self.init(vcpu),
-            // The image knows the entry point of its other CPUs.
-            Command::Startup { .. } => {}
             Command::Doorbell { to } => {
                 self.emit(&Happened::HostRang { from: executing, to });
                 self.send_doorbell(to, delay);
@@ -83,16 +76,35 @@ impl Engine {
                 self.emit(&Happened::HostRang { from: executing, to });
                 self.send_notification(to, vector, delay);
             }
-            Command::Reply { vcpu, value } => self.vcpus[vcpu].replies.value = value,
-            Command::ReplyCpuid { vcpu, value } => self.vcpus[vcpu].replies.cpuid = value,
-            Command::Fault { vcpu } => self.vcpus[vcpu].replies.fault = true,
             Command::StealTime {
                 pcpu,
                 vcpu,
                 address,
                 steal,
                 flush,
-            } => self.update_steal_time(pcpu, vcpu, address, steal, flush),
+            } => {
+                let flush = self.update_steal_time(vcpu, address, steal, flush);
+                self.pcpus[pcpu].charged += flush;
+            }
+            Command::LeaveNested { vcpu } => self.leave_nested(vcpu),
+            // The guest's memory is kept for the report.
+            Command::VmEnded { .. } => {}
+            // No simulated device has resampled lines.
+            Command::Resample { .. } => {}
+            Command::TaskWaits { task, pcpu } => self.task_waits(task, pcpu),
+            other => self.apply_to_vcpu(other),
+        }
+    }
+
+    /// Applies `command`, which changes a vCPU and takes no time.
+    pub fn apply_to_vcpu(&mut self, command: Command) {
+        match command {
+            Command::InjectNmi { vcpu } => self.vcpus[vcpu].interrupts.nmi = true,
+            Command::SetCr8 { vcpu, value } => self.vcpus[vcpu].interrupts.cr8 = value,
+            Command::Init { vcpu } => self.init(vcpu),
+            Command::Reply { vcpu, value } => self.vcpus[vcpu].replies.value = value,
+            Command::ReplyCpuid { vcpu, value } => self.vcpus[vcpu].replies.cpuid = value,
+            Command::Fault { vcpu } | Command::InvalidOpcode { vcpu } => self.vcpus[vcpu].replies.fault = true,
             Command::PvEoi { vcpu, address } => {
                 self.vcpus[vcpu].interrupts.pv_eoi = Some(address);
                 self.vm_of(vcpu).memory.set_pv_eoi(address);
@@ -106,11 +118,9 @@ impl Engine {
             Command::SkipPause { vcpu } => self.vcpus[vcpu].spin.skip_pause = true,
             Command::DirectedYield { from, to, done } => self.emit(&Happened::DirectedYield { from, to, done }),
             Command::AcceptIrq { vcpu, vector } => self.emit(&Happened::Accepted { vcpu, vector }),
-            // The guest's memory is kept for the report.
-            Command::VmEnded { .. } => {}
-            // No simulated device has resampled lines.
-            Command::Resample { .. } => {}
-            Command::TaskWaits { task, pcpu } => self.task_waits(task, pcpu),
+            // No simulated kernel writes CR8, and the image knows the entry point of its other CPUs.
+            Command::InterceptCr8 { .. } | Command::Startup { .. } => {}
+            other => unreachable!("{other:?} is not for a vcpu"),
         }
     }
 
@@ -153,23 +163,25 @@ impl Engine {
         boot_flow(self, vcpu);
     }
 
-    /// The host brings the steal-time record of `vcpu`, which it is about to run on `pcpu`, up to date. It flushes the
-    /// TLB if the guest has asked for that and `flush` allows it.
-    fn update_steal_time(&mut self, pcpu: PcpuId, vcpu: VcpuId, address: u64, steal: u64, flush: bool) {
+    /// A host brings the steal-time record of `vcpu`, which it is about to run, up to date. It flushes the TLB if the
+    /// guest has asked for that and `flush` allows it. Returns the time of the flush.
+    pub fn update_steal_time(&mut self, vcpu: VcpuId, address: u64, steal: u64, flush: bool) -> Picos {
         let number = self.vcpus[vcpu].number;
         let memory = &self.vm_of(vcpu).memory;
         let is_asked = memory.update_steal_time(number, address, steal);
         let flushes = is_asked && flush && memory.host_flushes();
-        if flushes {
-            self.empty_tlb(vcpu);
-            self.pcpus[pcpu].charged += self.hardware.costs.tlb_flush;
+        if !flushes {
+            return Picos::ZERO;
         }
+        self.empty_tlb(vcpu);
+        self.hardware.costs.tlb_flush
     }
 
     /// The host changes the state of `vcpu`.
     pub fn set_state(&mut self, vcpu: VcpuId, state: VcpuState) {
         let before = std::mem::replace(&mut self.vcpus[vcpu].state, state);
         self.emit(&Happened::StateChanged { vcpu, before });
+        self.carrier_changed(vcpu);
     }
 
     /// The host has chosen `run` for `pcpu`. A vCPU's thread that is preempted in the VMM's user space is a preempted

@@ -39,13 +39,14 @@ impl Engine {
             cause,
             exit: Some(&exit),
         });
-        if exit == Exit::Userspace {
+        let outer = self.outer_of(vcpu, Some(&exit));
+        if exit == Exit::Userspace && outer == vcpu {
             let remaining = self.vm_of(vcpu).settings.device;
             let eject = self.tasks.ejects.remove(&vcpu);
             let work = DeviceWork { vcpu, remaining, eject };
             self.tasks.in_vmm.insert(self.host.thread(vcpu), work);
         }
-        self.host_exit(pcpu, vcpu, exit, self.hardware.costs.exit_hardware);
+        self.host_exit(pcpu, outer, exit, self.hardware.costs.exit_hardware);
         self.emit(&Happened::ExitHandled);
     }
 
@@ -127,7 +128,8 @@ impl Engine {
             self.call_handler(pcpu, Interrupted::Guest(vcpu));
         } else {
             let hardware = self.hardware.costs.exit_hardware;
-            self.host_exit(pcpu, vcpu, Exit::ExternalInterrupt(interrupt), hardware);
+            let outer = self.outer_of(vcpu, None);
+            self.host_exit(pcpu, outer, Exit::ExternalInterrupt(interrupt), hardware);
         }
     }
 
@@ -179,7 +181,11 @@ impl Engine {
         match this.next {
             Run::Guest { vcpu, inject, window } => {
                 this.activity = Activity::Guest(vcpu);
-                self.enter_guest(pcpu, vcpu, inject, window);
+                match self.enter_nested(pcpu, vcpu) {
+                    None => self.enter_guest(pcpu, vcpu, inject, window),
+                    // Its own host has decided on both, and hardware keeps the wish for the window.
+                    Some(inner) => self.enter_guest(pcpu, inner, None, self.vcpus[inner].interrupts.window),
+                }
             }
             Run::Task(task) => self.begin_task(pcpu, task),
             Run::Poll(_) => {

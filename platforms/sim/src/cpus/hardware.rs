@@ -102,6 +102,8 @@ impl Hardware {
             Cost::StealTime => costs.steal_time,
             Cost::PvEoi => costs.pv_eoi,
             Cost::NestedFault => costs.nested_fault,
+            Cost::NestedEntry => costs.nested_entry,
+            Cost::NestedExit => costs.nested_exit,
             Cost::LoggedPage => costs.logged_page,
             Cost::IdleExit => costs.idle_exit,
             Cost::UserspaceExit => costs.userspace_exit,
@@ -191,6 +193,7 @@ pub fn exit_cause(exit: &Exit) -> Cause {
         | Exit::MmioRead { .. } => Cause::ExitApic,
         Exit::Pause => Cause::ExitPause,
         Exit::NestedFault | Exit::WriteFault | Exit::PageLogFull { .. } => Cause::ExitNestedFault,
+        Exit::Vmrun => Cause::ExitNested,
         Exit::Userspace => Cause::HostOverhead,
         Exit::Shutdown => Cause::Off,
     }

@@ -8,6 +8,7 @@ use crate::flows::context::Saved;
 use crate::flows::pending::{PendingTime, Stretch};
 use crate::memory::park::{Parked, Resumption};
 use crate::memory::tlb::Tlb;
+use crate::nested::Nesting;
 
 /// The mode in which the guest says that it executes.
 pub use holdfast_guest::Mode;
@@ -133,6 +134,8 @@ pub struct Vcpu {
     pub number: u32,
     /// It is a CPU of the bare-metal kernel (`guests/native.rs`), not of a guest.
     pub native: bool,
+    /// Its part in nesting.
+    nesting: Nesting,
     /// The pCPU on which it is in guest mode, if it is.
     pub pcpu: Option<PcpuId>,
     /// The pCPU on which it ran last; `u32::MAX` before its first entry.
@@ -160,6 +163,7 @@ impl Vcpu {
             vm,
             number,
             native: false,
+            nesting: Nesting::default(),
             pcpu: None,
             last_pcpu: PcpuId(u32::MAX),
             state: VcpuState::Woken,
@@ -193,6 +197,22 @@ impl Vcpu {
             last_pcpu: PcpuId(number),
             ..Vcpu::new(vm, number)
         }
+    }
+
+    /// Its part in nesting.
+    pub fn nesting(&self) -> &Nesting {
+        &self.nesting
+    }
+
+    /// As [`Vcpu::nesting`], to change it.
+    pub fn nesting_mut(&mut self) -> &mut Nesting {
+        &mut self.nesting
+    }
+
+    /// Whether no hardware of the machine delivers its interrupts: it is no vCPU of the machine's host.
+    #[inline]
+    pub fn is_without_apic(&self) -> bool {
+        self.native || self.nesting.host.is_some()
     }
 
     /// Whether it has a pCPU: it is in guest mode, or its exit is handled there.

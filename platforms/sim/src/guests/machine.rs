@@ -129,7 +129,8 @@ unsafe impl Machine for SimMachine {
     }
 
     fn seed(&self, purpose: &str) -> u64 {
-        holdfast_workloads::stream_seed(self.handle.engine().vms[self.vm].settings.seed, self.vm.0, purpose)
+        let settings = &self.handle.engine().vms[self.vm].settings;
+        holdfast_workloads::stream_seed(settings.seed, settings.number, purpose)
     }
 
     fn report(&self, report: Report) {

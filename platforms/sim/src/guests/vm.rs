@@ -18,8 +18,10 @@ use crate::memory::word::{SimAddress, SimWord};
 pub struct Settings {
     /// CPU 0 of the kernel starts the others by SIPI.
     pub waits_for_sipi: bool,
-    /// Seed of the guest's random streams.
+    /// Seed of all guests' random streams.
     pub seed: u64,
+    /// The guest's number for its random streams. It is the same inside of another guest.
+    pub number: u32,
     /// Iterations before a paravirtual waiter halts.
     pub spin_threshold: u32,
     /// A waiter in a queue halts behind a preempted one.

@@ -27,6 +27,7 @@ use crate::memory::lines::Memory;
 use crate::memory::nodes::delays;
 use crate::memory::records::SharedMemory;
 use crate::memory::tlb::Spaces;
+use crate::nested::build as nested;
 use crate::run::config::{Config, Stay, Vm as VmConfig};
 
 /// Builds the machine of `config`, with kernels made by `image`.
@@ -38,6 +39,7 @@ pub fn build(
     image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
 ) -> Result<Box<Engine>, Failure> {
     static RUNS: AtomicU32 = AtomicU32::new(1);
+    nested::check(config)?;
     let topology = config.machine.topology;
     let (host, (vms, vcpus), tasks) = build_host(config)?;
     let memory = Memory::new(
@@ -55,6 +57,7 @@ pub fn build(
     ));
     engine.flows.execute_spins = config.execute_spins;
     engine.end.limit = Time::from_nanos(config.limit_ns);
+    nested::add_hosts(&mut engine, config, &host_config(config))?;
     boot(&mut engine, config, image);
     Ok(engine)
 }
@@ -119,7 +122,7 @@ fn add_guests(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<T
         let id = vms.push(new_vm(
             vm,
             VcpuId(vcpus.len() as u32),
-            config.seed,
+            (config.seed, stream_number(config, vm)),
             config.host.planted.pv,
         ));
         for number in 0..vm.vcpus {
@@ -130,10 +133,12 @@ fn add_guests(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<T
             });
         }
         check_stay(vm, config)?;
-        if vm.bare_metal {
+        // An inner host has the guests inside of its own.
+        if vm.bare_metal || vm.inside.is_some() {
             continue;
         }
         let wanted = holdfast_host::VmConfig {
+            nested: nested::inside(config, vm).next().is_some(),
             dormant: vm.stay.from_ns > 0,
             parent: group_of(groups, &vm.group)?,
             ..vm.host
@@ -180,7 +185,10 @@ fn add_tasks(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<Ho
     let native = native(config, host, parent.flatten())?;
     let mut all = BTreeMap::new();
     let mut networks = Vec::new();
-    for (vm, number) in in_order(config).zip(0..).filter(|(vm, _)| !vm.bare_metal) {
+    for (vm, number) in in_order(config)
+        .zip(0..)
+        .filter(|(vm, _)| !vm.bare_metal && vm.inside.is_none())
+    {
         if vm.boot.workload.uses_network() {
             let network = Network::new(host, VmId(number), vm.host.nic)?;
             all.extend(network.threads());
@@ -201,7 +209,7 @@ fn add_tasks(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<Ho
         all.insert(id, Task { busy, sleep, remaining });
     }
     let mut vmms = BTreeMap::new();
-    for (vm, number) in in_order(config).zip(0..) {
+    for (vm, number) in in_order(config).zip(0..).filter(|(vm, _)| vm.inside.is_none()) {
         vmms.extend(Vmm::add(host, VmId(number), vm.stay)?);
     }
     Ok(HostTasks {
@@ -265,10 +273,12 @@ fn find_group(groups: &[(&str, GroupId)], name: &str) -> Result<GroupId, Failure
         .ok_or_else(|| Failure::Invalid(format!("task group {name} does not exist, or comes after its members")))
 }
 
-/// The guests first, as the host numbers them; then the bare-metal kernel.
+/// The guests first, as the host numbers them; then those inside of each, as the hosts there number them; then the
+/// bare-metal kernel.
 pub fn in_order(config: &Config) -> impl Iterator<Item = &VmConfig> {
-    let guests = config.vms.iter().filter(|vm| !vm.bare_metal);
-    guests.chain(config.vms.iter().filter(|vm| vm.bare_metal))
+    let guests = config.vms.iter().filter(|vm| !vm.bare_metal && vm.inside.is_none());
+    let inner = guests.clone().flat_map(|vm| nested::inside(config, vm));
+    guests.chain(inner).chain(config.vms.iter().filter(|vm| vm.bare_metal))
 }
 
 /// The bare-metal kernel, if the configuration has one.
@@ -315,14 +325,22 @@ fn boot(engine: &mut Engine, config: &Config, image: impl Fn(&VmConfig, SimMachi
     for (id, vm) in engine.vms.ids().zip(in_order(config)) {
         engine.flows.current = engine.vms[id].first_vcpu;
         let machine = SimMachine::new(pointer, id);
-        engine.vms[id].image = Some(image(vm, machine));
+        let inner = nested::kernel(engine, id, machine);
+        engine.vms[id].image = Some(inner.unwrap_or_else(|| image(vm, machine)));
     }
     for vcpu in engine.vcpus.ids() {
         boot_flow(engine, vcpu);
     }
 }
 
-fn new_vm(config: &VmConfig, first_vcpu: VcpuId, seed: u64, faults: PvFaults) -> Vm {
+/// The number of `vm` for its random streams: its place among all guests, or after them for the bare-metal kernel.
+fn stream_number(config: &Config, vm: &VmConfig) -> u32 {
+    let mut guests = config.vms.iter().filter(|vm| !vm.bare_metal);
+    let place = guests.position(|other| std::ptr::eq(other, vm));
+    place.unwrap_or_else(|| config.vms.iter().filter(|vm| !vm.bare_metal).count()) as u32
+}
+
+fn new_vm(config: &VmConfig, first_vcpu: VcpuId, (seed, number): (u64, u32), faults: PvFaults) -> Vm {
     let vcpus = config.vcpus as usize;
     Vm {
         name: config.name.clone(),
@@ -333,6 +351,7 @@ fn new_vm(config: &VmConfig, first_vcpu: VcpuId, seed: u64, faults: PvFaults) ->
         settings: Settings {
             waits_for_sipi: config.host.waits_for_sipi,
             seed,
+            number,
             spin_threshold: config.boot.spin_threshold,
             wait_early_preempted: config.boot.wait_early_preempted,
             device: Picos::from_nanos(config.host.device_ns),

@@ -61,6 +61,9 @@ pub struct Vm {
     pub host: holdfast_host::VmConfig,
     /// Kernel parameters and workload.
     pub boot: holdfast_workloads::Boot,
+    /// The guest inside of which it runs. That guest boots a host of its own then, with the parameters of this one, and
+    /// not its workload. `None` for a guest of the machine's host.
+    pub inside: Option<String>,
     /// When it is there.
     pub stay: Stay,
     /// The run ends when every measured guest is done.

@@ -56,7 +56,8 @@ fn counters(engine: &Engine, config: &Config, id: VmId) -> BTreeMap<String, u64>
     let mut counters = vm.report.counters.clone();
     let is_guest = engine.tasks.native.as_ref().is_none_or(|native| native.vm != id);
     if is_guest {
-        let host = engine.host.counters(id);
+        let (host, own) = engine.host_of(id);
+        let host = host.counters(own);
         add(
             &mut counters,
             host.map(|(name, value)| (name, book.counted(name, value))),
@@ -76,7 +77,7 @@ fn counters(engine: &Engine, config: &Config, id: VmId) -> BTreeMap<String, u64>
     }
     counters.insert("preempted_holding_lock".to_owned(), book.losses.preempted_holding);
     counters.insert("preempted_waiting_for_lock".to_owned(), book.losses.preempted_waiting);
-    if is_guest {
+    if is_guest && engine.vcpus[vm.first_vcpu].nesting().host.is_none() {
         add_hardware_counters(&mut counters, engine, id, vm);
     }
     if let Some(migrations) = &engine.migrations {
@@ -90,7 +91,8 @@ fn counters(engine: &Engine, config: &Config, id: VmId) -> BTreeMap<String, u64>
     }
     add(&mut counters, book.yields.counters());
     let now = Nanos(engine.clock.now.nanos());
-    if is_guest && let Some(throttling) = engine.host.vm_throttling(id, now) {
+    let (host, own) = engine.host_of(id);
+    if is_guest && let Some(throttling) = host.vm_throttling(own, now) {
         counters.insert("throttled_holding_lock".to_owned(), book.losses.throttled_holding);
         counters.insert("throttled_waiting_for_lock".to_owned(), book.losses.throttled_waiting);
         counters.insert("bandwidth_periods".to_owned(), throttling.periods);

@@ -62,6 +62,10 @@ pub(super) fn prepare(
         let what = "the bare-metal kernel cannot migrate".to_owned();
         return Err(Failure::Invalid(what));
     }
+    if config.vms.iter().any(|vm| vm.inside.is_some()) {
+        let what = "a guest inside of another cannot migrate".to_owned();
+        return Err(Failure::Invalid(what));
+    }
     let assigned = config.vms.iter().any(|vm| vm.host.nic == Nic::Assigned);
     if assigned && journey.migrates() {
         let what = "a guest with an assigned device cannot migrate".to_owned();

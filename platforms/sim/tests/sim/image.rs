@@ -120,6 +120,8 @@ pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
         smt_computing: ns(700),
         smt_pausing: ns(100),
         nested_fault: ns(800),
+        nested_entry: ns(2_000),
+        nested_exit: ns(1_500),
         logged_page: ns(20),
         nested_walks: ns(0),
         nested_refill: ns(0),
@@ -177,6 +179,7 @@ pub fn config(pcpus: u32, vcpus: u32, hogs: u32, seed: u64) -> Config {
         host: Default::default(),
         boot: Default::default(),
         bare_metal: false,
+        inside: None,
         stay: Default::default(),
         measured: true,
     };

@@ -10,6 +10,7 @@ mod examples;
 mod faults;
 mod idle;
 mod image;
+mod inside;
 mod interrupts;
 mod iommu;
 mod latency;

@@ -25,6 +25,7 @@ const REFUSED: &[&str] = &[
     "boot_timer",
     "cpu_pm",
     "from",
+    "inside",
     "lock_hints",
     "netperf.transactions",
     "nic",
@@ -60,7 +61,7 @@ fn plan(set: &[String], sweep: &[String]) -> Plan {
     let text = "name = \"all-keys\"\ntitle = \"Any key\"\nmetric = \"elapsed\"\n\
                 [machine]\nprofile = \"generic-x86\"\n[[group]]\nname = \"other\"\n[[group]]\nname = \"above\"\n[[vm]]\nname = \"guest\"\nvcpus = 2\n\
                 workload = \"contend\"\n[[vm]]\nname = \"rest\"\nworkload = \"contend\"\n\
-                [[task]]\nname = \"noise\"\n";
+                [[vm]]\nname = \"carrier\"\nworkload = \"idle\"\n[[task]]\nname = \"noise\"\n";
     let needs = |word: &str| set.iter().chain(sweep).any(|change| change.contains(word));
     let without = |text: String, part: &str, word: &str| if needs(word) { text } else { text.replace(part, "") };
     let text = without(
@@ -68,6 +69,7 @@ fn plan(set: &[String], sweep: &[String]) -> Plan {
         "[[group]]\nname = \"other\"\n[[group]]\nname = \"above\"\n",
         "other",
     );
+    let text = without(text, "[[vm]]\nname = \"carrier\"\nworkload = \"idle\"\n", "carrier");
     let text = without(text, "[[task]]\nname = \"noise\"\n", "task.");
     let experiment = Experiment::parse("all-keys.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
     let options = Options {
@@ -87,6 +89,7 @@ fn other_value(key: &Key, value: &Value) -> String {
         // A factor of 1 is refused.
         "host.pause_window.grow" | "host.pause_window.shrink" => return "2".to_owned(),
         "host.pause_window.max" => return "9000".to_owned(),
+        "vm.*.inside" => return "\"carrier\"".to_owned(),
         "vm.*.measured" => return "false".to_owned(),
         "host.migration.page_log" => return "false".to_owned(),
         "vm.*.pcid" => return "true".to_owned(),

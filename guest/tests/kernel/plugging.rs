@@ -48,7 +48,7 @@ fn whatever_a_cpu_had_goes_on_elsewhere() {
                         os.sleep(MS);
                         continue;
                     }
-                    os.replug(CpuId(target), &mut after);
+                    os.replug(CpuId(target), false, &mut after);
                     os.call_cpus(Callees::Others, Function::default(), &mut Vec::new());
                     os.user(2 * MS);
                 }
@@ -103,7 +103,7 @@ fn sleepers_of_a_cpu_that_leaves_wake_in_time_elsewhere() {
             let mut after = Vec::new();
             for cpu in [1, 2] {
                 if os.cpu().0 != cpu {
-                    os.replug(CpuId(cpu), &mut after);
+                    os.replug(CpuId(cpu), false, &mut after);
                 }
             }
             while os.wait().is_some() {}
@@ -135,7 +135,7 @@ fn a_cpu_that_leaves_hands_on_the_time_of_day() {
             for target in 1..4 {
                 os.sleep(20 * MS);
                 assert_eq!(os.cpu().0, 0);
-                os.replug(CpuId(target), &mut after);
+                os.replug(CpuId(target), false, &mut after);
             }
             os.done(None);
         }

@@ -181,6 +181,14 @@ named! {
         Syscalls = "syscalls",
         /// Path lookups.
         Lookups = "lookups",
+        /// Commits of ext4's journal.
+        JournalCommits = "journal_commits",
+        /// Times that a handle of ext4's journal waited for the next transaction.
+        TransactionWaits = "journal_transaction_waits",
+        /// Times that a handle waited for a block on its way to the log.
+        LogWaits = "journal_log_waits",
+        /// Blocks that a handle copied for the log.
+        LogCopies = "journal_log_copies",
         /// Times that the idle loop halted.
         Halts = "idle_halts",
     }

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use holdfast_locks::{LockKind, READERS_MAX};
+use holdfast_locks::{LockKind, READERS_MAX, UnqueuedRwlock};
 use serde::{Deserialize, Serialize};
 
 use crate::profile::KernelProfile;
@@ -35,11 +35,10 @@ pub struct Config {
     /// The default is that of the published experiments' kernels up to 3.14: its waiters sleep, and unmapping excludes
     /// page faults until the end.
     pub mmap_lock: MmapLock,
-    /// Whether readers take the kernel's reader-writer locks: `tasklist_lock`, jbd2's `j_state_lock`, and XFS's
-    /// `xc_ctx_lock`.
+    /// The form of the kernel's reader-writer locks: `tasklist_lock`, jbd2's `j_state_lock`, and XFS's `xc_ctx_lock`.
     ///
-    /// Otherwise only writers exclude each other, and a reader costs the transfers of the lock's cache line.
-    pub rwlocks: bool,
+    /// By default only writers exclude each other, and a reader costs the transfers of the lock's cache line.
+    pub rwlocks: RwLocks,
     /// Whether a wakeup for a CPU with another cache is handed over to that CPU by IPI (`TTWU_QUEUE`, Linux 3.0 and
     /// later). Before, the waker itself takes the run-queue lock of the CPU where the task slept, and then that of the
     /// CPU where the task goes.
@@ -74,11 +73,20 @@ impl Config {
         1_000_000_000 / u64::from(self.hz)
     }
 
-    /// Returns the most CPUs that the kernel's locks can tell apart: those of [`Config::lock`], and readers of
+    /// Whether readers take part in reader-writer locks.
+    pub(crate) fn readers_share(&self) -> bool {
+        self.rwlocks != RwLocks::WritersOnly
+    }
+
+    /// Returns the most CPUs that the kernel's locks can tell apart: those of [`Config::lock`] and of
     /// [`Config::rwlocks`].
     pub fn cpus_max(&self) -> u32 {
-        let readers = if self.rwlocks { READERS_MAX } else { u32::MAX };
-        self.lock.cpus_max().min(readers)
+        let rwlocks = match self.rwlocks {
+            RwLocks::WritersOnly => u32::MAX,
+            RwLocks::Unqueued => UnqueuedRwlock::<()>::CPUS_MAX,
+            RwLocks::Queued => READERS_MAX,
+        };
+        self.lock.cpus_max().min(rwlocks)
     }
 
     /// Whether the kernel uses process-context identifiers where the CPU has them.
@@ -97,7 +105,7 @@ impl Default for Config {
             shared_cache: false,
             owner_spinning: OwnerSpinning::Everyone,
             mmap_lock: MmapLock::Sleeping,
-            rwlocks: false,
+            rwlocks: RwLocks::WritersOnly,
             ttwu_queue: true,
             wake_wide: false,
             pcid: None,
@@ -124,6 +132,18 @@ pub enum OwnerSpinning {
     /// when its predecessor's vCPU is (4.10, `vcpu_is_preempted`). A kernel without paravirtual locks does not check,
     /// even with a steal-time record: until about 5.17, `kvm_spinlock_init` makes the kernel check.
     PreemptionAware,
+}
+
+/// The form of the kernel's reader-writer locks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RwLocks {
+    /// Readers take no part.
+    #[default]
+    WritersOnly,
+    /// Readers and writers spin on the lock's word, and readers overtake writers (until 3.15).
+    Unqueued,
+    /// Readers and writers queue, by a spinlock of the kernel's kind (`qrwlock`, 3.16).
+    Queued,
 }
 
 /// What the lock of an address space excludes, and whether its waiters spin.

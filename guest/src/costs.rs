@@ -242,19 +242,24 @@ pub(crate) mod ext4 {
     pub(crate) const OLD_INODE_HELD: &[u64] = &[190];
     /// The same for blocks. [M]
     pub(crate) const BLOCKS_HELD: &[u64] = &[234];
-    /// The orphan list, under its mutex, with changing the superblock or an adjacent inode. [E]
-    pub(crate) const ORPHAN: u64 = 700;
+    /// The orphan list, under its mutex, without the changes of the superblock and the inode. [E]
+    pub(crate) const ORPHAN: u64 = 50;
     /// Block groups of a file system: 128 MB each, on a RAM disk of 2 GB. [E]
     pub(crate) const GROUPS: u32 = 16;
     /// Inodes of 256 bytes in a block of 4 KiB.
     pub(crate) const INODES_OF_BLOCK: u32 = 16;
-    /// A commit without its buffers. [E]
+    /// A commit without its buffers: descriptor and commit record. [E]
     pub(crate) const COMMIT: u64 = 8_000;
+    /// Preparing one buffer for the journal: a second buffer head, and its tag in the descriptor. [E]
+    pub(crate) const PREPARE_BUFFER: u64 = 500;
     /// Writing one buffer to the journal on a RAM disk. [E]
-    pub(crate) const COMMIT_BUFFER: u64 = 2_500;
-    /// Moving one buffer from list to list during a commit, each time under `j_list_lock`: shadow, file, write, forget,
-    /// checkpoint. [M]
-    pub(crate) const COMMIT_HELD: [u64; 6] = [44, 38, 49, 49, 49, 150];
+    pub(crate) const WRITE_BUFFER: u64 = 2_000;
+    /// Moving one buffer to the list of those on their way to the log, under `j_list_lock`. [M]
+    pub(crate) const SHADOW_HELD: u64 = 44;
+    /// Moving it to the list of those that were written. [M]
+    pub(crate) const WRITTEN_HELD: u64 = 38;
+    /// Moving it to the list of those that wait for their checkpoint, in four sections. [M]
+    pub(crate) const CHECKPOINT_HELD: [u64; 4] = [49, 49, 49, 150];
 }
 
 /// Costs of XFS.

@@ -73,7 +73,7 @@ mod wait;
 pub use apic::{LocalApic, RESCHEDULE_VECTOR, TIMER_VECTOR};
 pub use boot::{choose_lock, image};
 pub use class::LockClass;
-pub use config::{ApicOptions, BootTimer, Config, Idle, MmapLock, OwnerSpinning};
+pub use config::{ApicOptions, BootTimer, Config, Idle, MmapLock, OwnerSpinning, RwLocks};
 pub use fs::FileId;
 pub use ids::TaskId;
 pub use ipc::Events;

@@ -1,8 +1,8 @@
 //! The kernel's reader-writer spinlocks (`rwlock_t`): readers share, and writers exclude everyone.
 //!
-//! They queue, as in Linux since 3.16 (`qrwlock`); the queue is a spinlock of the kernel's kind. Two forms: with
-//! [`Config::rwlocks`](crate::Config::rwlocks), that lock. Without, only writers exclude each other, and a reader costs
-//! what the caller charges for it.
+//! Their form is the kernel's choice, [`RwLocks`](crate::RwLocks). Those that queue do so by a spinlock of the kernel's
+//! kind. Where readers take no part, only writers exclude each other, and a reader costs what the caller charges for
+//! it.
 //!
 //! **Exclusion**: the value is reachable only through a [`WriteGuard`], and a guard exists only while its CPU is the
 //! only holder. **No sleep**: as for a [`SpinLock`](crate::sync::SpinLock).
@@ -12,21 +12,21 @@
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 
-use holdfast_locks::{BootLock, BootRwlock, Interrupts};
+use holdfast_locks::{BootLock, BootRwlock, Interrupts, RawRwlock as _, UnqueuedRwlock};
 
 use crate::class::LockClass;
+use crate::config::RwLocks;
 use crate::cpu::ThisCpu;
 use crate::machine::{Cpu, Machine};
 use crate::sync::WordOf;
 
 /// A value behind a reader-writer lock.
 pub(crate) struct RwLock<T, M: Machine> {
-    lock: BootRwlock<WordOf<M>>,
-    /// The lock of a kernel in which readers do not take part.
+    queued: BootRwlock<WordOf<M>>,
+    unqueued: UnqueuedRwlock<WordOf<M>>,
+    /// The lock of a kernel in which readers take no part.
     writers: BootLock<WordOf<M>>,
     class: LockClass,
-    /// It is a reader-writer lock in Linux.
-    shares: bool,
     value: UnsafeCell<T>,
 }
 
@@ -46,27 +46,13 @@ pub(crate) struct ReadGuard<'a, T, M: Machine> {
 
 impl<T, M: Machine> RwLock<T, M> {
     pub(crate) fn new(class: LockClass, value: T) -> Self {
-        Self::with(class, value, true)
-    }
-
-    /// Makes a lock that is a spinlock in Linux: it has no readers.
-    pub(crate) fn without_readers(class: LockClass, value: T) -> Self {
-        Self::with(class, value, false)
-    }
-
-    fn with(class: LockClass, value: T, shares: bool) -> Self {
         RwLock {
-            lock: BootRwlock::new(),
+            queued: BootRwlock::new(),
+            unqueued: UnqueuedRwlock::new(),
             writers: BootLock::new(),
             class,
-            shares,
             value: UnsafeCell::new(value),
         }
-    }
-
-    /// Returns whether readers exclude writers in this kernel.
-    fn is_shared(&self, on: &ThisCpu<'_, M>) -> bool {
-        self.shares && on.system.config.rwlocks
     }
 
     /// Takes the lock for writing (`write_lock`).
@@ -81,32 +67,33 @@ impl<T, M: Machine> RwLock<T, M> {
     }
 
     fn write_as<'a>(&'a self, on: &'a ThisCpu<'a, M>, enable: bool) -> WriteGuard<'a, T, M> {
-        let is_shared = self.is_shared(on);
-        self.acquire(on, |kind| {
-            if is_shared {
-                self.lock.lock_exclusive(kind, &on.cpu);
-            } else {
-                self.writers.lock(kind, &on.cpu);
-            }
+        self.acquire(on, |kind| match form(on) {
+            RwLocks::WritersOnly => self.writers.lock(kind, &on.cpu),
+            RwLocks::Unqueued => self.unqueued.lock_exclusive(&on.cpu),
+            RwLocks::Queued => self.queued.lock_exclusive(kind, &on.cpu),
         });
         WriteGuard { lock: self, on, enable }
     }
 
     /// Takes the lock for reading (`read_lock`). Returns `None` if readers take no part.
     pub(crate) fn read<'a>(&'a self, on: &'a ThisCpu<'a, M>) -> Option<ReadGuard<'a, T, M>> {
-        if !self.is_shared(on) {
+        let form = form(on);
+        if form == RwLocks::WritersOnly {
             return None;
         }
-        self.acquire(on, |kind| self.lock.lock_shared(kind, &on.cpu));
+        self.acquire(on, |kind| match form {
+            RwLocks::Queued => self.queued.lock_shared(kind, &on.cpu),
+            RwLocks::Unqueued | RwLocks::WritersOnly => self.unqueued.lock_shared(&on.cpu),
+        });
         Some(ReadGuard { lock: self, on })
     }
 
     /// Returns the word that names the lock.
     fn word(&self, on: &ThisCpu<'_, M>) -> &WordOf<M> {
-        if self.is_shared(on) {
-            self.lock.word()
-        } else {
-            self.writers.word()
+        match form(on) {
+            RwLocks::WritersOnly => self.writers.word(),
+            RwLocks::Unqueued => self.unqueued.word(),
+            RwLocks::Queued => self.queued.word(),
         }
     }
 
@@ -120,6 +107,10 @@ impl<T, M: Machine> RwLock<T, M> {
         let taken = on.cpu.lock_clock_ns().saturating_sub(begun);
         on.local.count_lock(self.class, contended, taken);
     }
+}
+
+fn form<M: Machine>(on: &ThisCpu<'_, M>) -> RwLocks {
+    on.system.config.rwlocks
 }
 
 impl<T, M: Machine> Deref for WriteGuard<'_, T, M> {
@@ -143,10 +134,10 @@ impl<T, M: Machine> Drop for WriteGuard<'_, T, M> {
     fn drop(&mut self) {
         let (lock, on) = (self.lock, self.on);
         on.cpu.lock_released(lock.word(on));
-        if lock.is_shared(on) {
-            lock.lock.unlock_exclusive(&on.cpu);
-        } else {
-            lock.writers.unlock(on.system.chosen.get().lock, &on.cpu);
+        match form(on) {
+            RwLocks::WritersOnly => lock.writers.unlock(on.system.chosen.get().lock, &on.cpu),
+            RwLocks::Unqueued => lock.unqueued.unlock_exclusive(&on.cpu),
+            RwLocks::Queued => lock.queued.unlock_exclusive(&on.cpu),
         }
         on.local.preempt_count.sub(1);
         if self.enable {
@@ -157,9 +148,12 @@ impl<T, M: Machine> Drop for WriteGuard<'_, T, M> {
 
 impl<T, M: Machine> Drop for ReadGuard<'_, T, M> {
     fn drop(&mut self) {
-        let on = self.on;
-        on.cpu.lock_released(self.lock.lock.word());
-        self.lock.lock.unlock_shared(&on.cpu);
+        let (lock, on) = (self.lock, self.on);
+        on.cpu.lock_released(lock.word(on));
+        match form(on) {
+            RwLocks::Queued => lock.queued.unlock_shared(&on.cpu),
+            RwLocks::Unqueued | RwLocks::WritersOnly => lock.unqueued.unlock_shared(&on.cpu),
+        }
         on.local.preempt_count.sub(1);
     }
 }

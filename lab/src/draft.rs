@@ -305,7 +305,7 @@ impl Draft {
                 continue;
             }
             let expected = match most < lock.cpus_max() {
-                true => format!("at most {most} with rwlocks: as many readers can hold a lock"),
+                true => format!("at most {most} with rwlocks, whose words count CPUs"),
                 false => format!("at most {most}, which the word of the lock \"{lock}\" can tell apart"),
             };
             findings.add(&format!("vm.{}.vcpus", vm.name), vm.vcpus.to_string(), expected);

@@ -32,6 +32,7 @@
 //!   Linux does.
 //! - [`Qrwlock`] is a reader-writer lock ([`BootRwlock`] if its kind is chosen at run time), and [`Condvar`] a
 //!   condition variable, over any of these locks. [`RequeueCondvar`] is one over the kernel's queues of sleepers.
+//!   [`UnqueuedRwlock`] is a reader-writer lock whose waiters all spin on one word.
 //! - [`Osq`] is the queue of CPUs that spin for a sleeping lock.
 //! - [`conformance`] checks that a platform keeps the contract of these traits.
 #![no_std]
@@ -76,6 +77,7 @@ pub mod thread;
 mod ticket;
 mod ttas;
 mod unfair_qspin;
+mod unqueued_rwlock;
 mod watching_qspin;
 mod words;
 
@@ -97,7 +99,7 @@ pub use pv_ticket::{OpportunisticTicket, PvTicket};
 pub use qrwlock::{BootRwlock, Qrwlock, READERS_MAX};
 pub use qspin::{Qspin, WideQspin};
 pub use queue::{CpuNodes, Node, NodeTable, Nodes, Numa};
-pub use raw::RawLock;
+pub use raw::{RawLock, RawRwlock};
 pub use requeue::{Futexes, RequeueCondvar};
 pub use select::{Environment, Selection, select};
 pub use sharing::Sharing;
@@ -110,4 +112,5 @@ pub use tas::Tas;
 pub use ticket::Ticket;
 pub use ttas::Ttas;
 pub use unfair_qspin::UnfairQspin;
+pub use unqueued_rwlock::UnqueuedRwlock;
 pub use watching_qspin::{UnfairWatchingQspin, Watching, WatchingQspin};

@@ -34,7 +34,7 @@ use crate::layout::{Layout, Narrow};
 use crate::paravirt::{Paravirt, halt_while};
 use crate::platform::{Budget, CpuId, Platform, Word};
 use crate::queue::{Nodes, Numa};
-use crate::raw::RawLock;
+use crate::raw::{RawLock, RawRwlock};
 use crate::steps::{AllSteps, Steps, unless_omitted};
 
 const WRITER: u32 = 1;
@@ -398,6 +398,32 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
         halt_while::<P, S>(cpu, || waits(cpu.load(&self.state, Relaxed)));
         // ORDERING: Relaxed; a CPU that still sees the number sends a needless kick.
         cpu.fetch_and(&self.state, !HEAD, Relaxed);
+    }
+}
+
+impl<P: Paravirt, Q: RawLock<P>, S: Steps> RawRwlock<P> for Qrwlock<P::Word, Q, S> {
+    fn unlocked() -> Self {
+        Self::new()
+    }
+
+    fn lock_shared(&self, cpu: &P) {
+        Qrwlock::lock_shared(self, cpu);
+    }
+
+    fn unlock_shared(&self, cpu: &P) {
+        Qrwlock::unlock_shared(self, cpu);
+    }
+
+    fn lock_exclusive(&self, cpu: &P) {
+        Qrwlock::lock_exclusive(self, cpu);
+    }
+
+    fn unlock_exclusive(&self, cpu: &P) {
+        Qrwlock::unlock_exclusive(self, cpu);
+    }
+
+    fn is_locked(&self, cpu: &P) -> bool {
+        Qrwlock::is_locked(self, cpu)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The trait of lock algorithms, which operate on one word.
+//! The traits of lock algorithms: of spinlocks, which operate on one word, and of reader-writer locks.
 //!
 //! A lock stores nothing but its word. So an algorithm is a type without values, such as [`Ticket`](crate::Ticket). The
 //! bounds of its implementation state what it needs from the CPU: [`Platform`], [`Nodes`](crate::Nodes),
@@ -24,4 +24,20 @@ pub trait RawLock<P: Platform> {
     /// Returns whether a CPU waited for the lock at some moment during the call. Always `false` if the word does not
     /// show waiters.
     fn is_contended(cpu: &P, word: &P::Word) -> bool;
+}
+
+/// A reader-writer lock of `P`. As with [`RawLock`], only the calls of CPUs that hold it make sense.
+pub trait RawRwlock<P: Platform> {
+    /// Makes an unlocked lock.
+    fn unlocked() -> Self;
+    /// Waits until the caller holds the lock together with other readers.
+    fn lock_shared(&self, cpu: &P);
+    /// Releases the lock, which the caller must hold as a reader.
+    fn unlock_shared(&self, cpu: &P);
+    /// Waits until the caller alone holds the lock.
+    fn lock_exclusive(&self, cpu: &P);
+    /// Releases the lock, which the caller must hold as the writer.
+    fn unlock_exclusive(&self, cpu: &P);
+    /// Returns whether a CPU held the lock, or tried to take it, at some moment during the call.
+    fn is_locked(&self, cpu: &P) -> bool;
 }

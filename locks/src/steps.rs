@@ -71,6 +71,9 @@ pub unsafe trait Steps {
     /// The head of a reader-writer lock's queue blocks newcomers. Without this readers may overtake a writer without
     /// end.
     const BLOCK: bool = true;
+    /// A CPU that has added itself to a reader-writer lock in vain subtracts itself again. Without this the lock is
+    /// never free again.
+    const TAKE_BACK: bool = true;
 }
 
 /// Every step: the default of all locks.

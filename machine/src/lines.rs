@@ -392,6 +392,20 @@ mod tests {
         assert_eq!(lines.access(line, 3, Access::Load, Time(1400)).transfer, Picos::ZERO);
     }
 
+    /// As many CPUs as there are add to one word at the same time: each waits for all those before it, and then for its
+    /// own transfer.
+    #[test]
+    fn additions_to_one_line_are_served_one_after_another() {
+        let (mut lines, line) = lines();
+        lines.access(line, 3, Access::Rmw, Time(0));
+        let added = |lines: &mut Lines, pcpu| lines.access(line, pcpu, Access::Rmw, Time(1000)).transfer;
+        assert_eq!(added(&mut lines, 0), Picos(300), "from the other socket");
+        assert_eq!(added(&mut lines, 1), Picos(300 + 100), "then within the socket");
+        assert_eq!(added(&mut lines, 2), Picos(300 + 100 + 300), "then to the other socket");
+        assert_eq!(added(&mut lines, 3), Picos(300 + 100 + 300 + 100), "then within that");
+        assert_eq!(lines.access(line, 3, Access::Rmw, Time(1800)).transfer, Picos::ZERO);
+    }
+
     #[test]
     fn range_masks_are_ranges() {
         for (first, start, count) in [

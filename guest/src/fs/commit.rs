@@ -1,17 +1,18 @@
-//! The kinds of change, and group commit: one task writes the journal for all tasks that wait for it.
+//! The kinds of change, and XFS's group commit: one task writes the log for all tasks that wait for it.
 //!
-//! Linux leaves the writing to a thread (`jbd2`) or a work queue (XFS). Here the first task that needs a commit does
-//! it, which saves one wakeup and one switch for each commit.
+//! Linux leaves the writing to a work queue. Here the first task that needs a commit does it, which saves one wakeup
+//! and one switch for each commit.
 //!
 //! **No lost commit**: a change is part of the transaction that is open when the change is made. A commit closes the
 //! open transaction before it writes, and is marked done after it has written.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use crate::class::LockClass;
 use crate::costs;
 use crate::machine::Machine;
-use crate::rwlock::RwLock;
-use crate::sched::{OnCpu, Scheduler, WakeHint};
+use crate::sched::{Scheduler, WakeHint};
+use crate::sync::SpinLock;
 use crate::task::state;
 use crate::wait::WaitQueue;
 
@@ -39,19 +40,17 @@ pub(super) enum Change {
     Written,
 }
 
-/// The commits of one journal.
+/// The commits of one log.
 pub(super) struct Commits<M: Machine> {
-    state: RwLock<State, M>,
+    state: SpinLock<State, M>,
     /// The tasks that wait for the commit in progress.
     done: WaitQueue<M>,
     /// Changes since the last commit began. How many does not matter for **No lost commit**.
     changes: AtomicU32,
-    /// The open transaction's number, for those who do not take the lock.
-    open: AtomicU32,
 }
 
-/// The state of a journal.
-pub(super) struct State {
+/// The state of a log.
+struct State {
     /// The open transaction, from 1.
     open: u64,
     /// The last transaction that is written.
@@ -60,54 +59,36 @@ pub(super) struct State {
 }
 
 impl<M: Machine> Commits<M> {
-    /// Makes a journal whose state is under the lock that `new_lock` makes.
-    pub(super) fn new(new_lock: impl FnOnce(State) -> RwLock<State, M>) -> Self {
+    /// Makes a log whose state is under a lock of `class`.
+    pub(super) fn new(class: LockClass) -> Self {
         let state = State {
             open: 1,
             committed: 0,
             is_committing: false,
         };
         Commits {
-            state: new_lock(state),
+            state: SpinLock::new(class, state),
             done: WaitQueue::new(),
             changes: AtomicU32::new(0),
-            open: AtomicU32::new(1),
         }
     }
 
-    /// Runs `join` as a reader of the state. Returns `false` if readers take no part in this kernel.
-    pub(super) fn join(&self, on: &OnCpu<'_, M>, join: impl FnOnce()) -> bool {
-        let Some(_state) = self.state.read(on) else {
-            return false;
-        };
-        join();
-        true
-    }
-
-    /// Notes `changes` of the open transaction. A handle's end takes no lock of the journal (jbd2 since 2.6.36, XFS
-    /// since 2.6.39).
+    /// Notes `changes` of the open transaction. A transaction's end takes no lock of the log (since 2.6.39).
     pub(super) fn add(&self, changes: u32) {
         self.changes.fetch_add(changes, Relaxed);
     }
 
-    /// The open transaction. A hint without the lock.
-    pub(super) fn open(&self) -> u32 {
-        self.open.load(Relaxed)
-    }
-
-    /// Takes the lock of the journal's state for `ns` nanoseconds.
+    /// Takes the lock of the log's state for `ns` nanoseconds.
     pub(super) fn hold_state(&self, sched: &Scheduler<M>, ns: u64) {
-        let on = sched.on_cpu();
-        let _state = self.state.write(&on);
-        on.work(ns);
+        self.state.hold(&sched.on_cpu(), ns);
     }
 
     /// Returns when all changes made before are written. `write` writes the given number of changes.
     pub(super) fn force(&self, sched: &Scheduler<M>, write: impl Fn(&Scheduler<M>, u32)) {
-        let wanted = self.state.write(&sched.on_cpu()).open;
+        let wanted = self.state.lock(&sched.on_cpu()).open;
         loop {
             let on = sched.on_cpu();
-            let mut state = self.state.write(&on);
+            let mut state = self.state.lock(&on);
             on.work(costs::JOURNAL_STATE);
             if state.committed >= wanted {
                 return;
@@ -118,7 +99,6 @@ impl<M: Machine> Commits<M> {
             } else {
                 state.is_committing = true;
                 state.open += 1;
-                self.open.store(state.open as u32, Relaxed);
                 let changes = self.changes.swap(0, Relaxed);
                 drop(state);
                 write(sched, changes);
@@ -130,14 +110,14 @@ impl<M: Machine> Commits<M> {
     /// Sleeps until the commit in progress is done.
     fn wait(&self, sched: &Scheduler<M>, wanted: u64) {
         self.done.sleep_unless(sched, state::UNINTERRUPTIBLE, |on| {
-            let state = self.state.write(on);
+            let state = self.state.lock(on);
             !state.is_committing || state.committed >= wanted
         });
     }
 
     fn end(&self, sched: &Scheduler<M>) {
         let on = sched.on_cpu();
-        let mut state = self.state.write(&on);
+        let mut state = self.state.lock(&on);
         on.work(costs::JOURNAL_STATE);
         state.committed = state.open - 1;
         state.is_committing = false;

@@ -8,6 +8,7 @@ mod commit;
 mod disk;
 mod ext4;
 mod files;
+mod journal;
 mod volume;
 mod xfs;
 

@@ -19,7 +19,6 @@ use crate::class::LockClass;
 use crate::config::MmapLock;
 use crate::costs::{self as kernel, xfs as costs};
 use crate::machine::Machine;
-use crate::rwlock::RwLock;
 use crate::rwsem::RwSemaphore;
 use crate::sched::{Scheduler, cond_resched};
 use crate::semaphore::Semaphore;
@@ -79,7 +78,7 @@ impl<M: Machine> Xfs<M> {
             context_readers: WordOf::<M>::new(0),
             cil: SpinLock::new(LockClass::Cil, ()),
             ail: SpinLock::new(LockClass::Ail, ()),
-            commits: Commits::new(|state| RwLock::without_readers(LockClass::Iclog, state)),
+            commits: Commits::new(LockClass::Iclog),
             push: SpinLock::new(LockClass::CilPush, ()),
             groups: (0..costs::GROUPS).map(group).collect(),
         }
@@ -117,7 +116,7 @@ impl<M: Machine> Xfs<M> {
     pub(super) fn force(&self, sched: &Scheduler<M>) {
         self.commits.force(sched, |sched, items| {
             let items = items.min(costs::PUSH_ITEMS_MAX);
-            if sched.system.config.rwlocks {
+            if sched.system.config.readers_share() {
                 let spins = sched.system.config.mmap_lock >= MmapLock::Spinning;
                 self.context.write(sched, spins);
                 let on = sched.on_cpu();
@@ -160,7 +159,7 @@ impl<M: Machine> Xfs<M> {
             below.hold_irq(&on, kernel::SEMAPHORE);
         }
         on.work(costs::COMMIT);
-        let shares = on.system.config.rwlocks;
+        let shares = on.system.config.readers_share();
         if shares {
             self.context.read(sched);
         } else {

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use holdfast_guest::{Config, FileId, Format, Limits};
+use holdfast_guest::{Config, FileId, Format, Limits, RwLocks};
 use holdfast_locks::LockKind;
 
 use crate::machine::{Setup, counter, lead, run};
@@ -55,7 +55,13 @@ fn no_task_is_left_waiting_for_a_journal() {
     for format in [Format::Plain, Format::Ext4, Format::Xfs] {
         for lock in [LockKind::Ticket, LockKind::PvQspin] {
             // Preempted holders lengthen every critical section.
-            for (hogs, rwlocks) in [(0, false), (0, true), (6, false), (6, true)] {
+            for (hogs, rwlocks) in [
+                (0, RwLocks::WritersOnly),
+                (0, RwLocks::Unqueued),
+                (6, RwLocks::WritersOnly),
+                (6, RwLocks::Unqueued),
+                (6, RwLocks::Queued),
+            ] {
                 let (_, rounds) = files(&Setup {
                     kernel: Config {
                         lock,
@@ -65,7 +71,7 @@ fn no_task_is_left_waiting_for_a_journal() {
                     hogs,
                     ..setup(format)
                 });
-                assert_eq!(rounds, TASKS * ROUNDS, "{format:?}, {lock}, {hogs} hogs, {rwlocks}");
+                assert_eq!(rounds, TASKS * ROUNDS, "{format:?}, {lock}, {hogs} hogs, {rwlocks:?}");
             }
         }
     }
@@ -206,4 +212,52 @@ fn the_same_seed_gives_the_same_history() {
         let hash = || files(&setup(format)).0.history_hash;
         assert_eq!(hash(), hash());
     }
+}
+
+/// Tasks on one disk of ext4: `syncing` of them write and sync their file, the others make and remove theirs.
+fn crowd(syncing: u32) -> holdfast_sim::Outcome {
+    let mut setup = setup(Format::Ext4);
+    setup.limits.volumes = 1;
+    run(&setup, move |os, start| {
+        if start.role == 0 {
+            return lead(os, TASKS);
+        }
+        let (directory, file) = (FileId(0), FileId(1 + start.argument));
+        if start.argument < syncing {
+            os.create(directory, file, 2);
+        }
+        for _ in 0..4 * ROUNDS {
+            if start.argument < syncing {
+                os.write(file, 1);
+                os.sync(file, 1);
+            } else {
+                os.create(directory, file, 2);
+                os.write(file, 1);
+                os.close(file);
+                os.unlink(directory, file, 2);
+            }
+        }
+    })
+}
+
+#[test]
+fn handles_wait_for_commits_and_for_what_these_write() {
+    let (with, without) = (crowd(TASKS / 2), crowd(0));
+    let waits = [
+        "journal_commits",
+        "journal_transaction_waits",
+        "journal_log_waits",
+        "journal_log_copies",
+    ];
+    for name in waits {
+        let name = format!("guest.{name}");
+        assert!(counter(&with, &name) > 0, "{name} with commits");
+        assert_eq!(counter(&without, &name), 0, "{name} without commits");
+    }
+    let syncs = u64::from(TASKS / 2 * 4 * ROUNDS);
+    let commits = counter(&with, "guest.journal_commits");
+    assert!(
+        (4 * u64::from(ROUNDS)..=syncs).contains(&commits),
+        "{commits} commits for {syncs} syncs"
+    );
 }

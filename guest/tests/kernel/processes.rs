@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use holdfast_guest::{Config, Executable, FileId, Fork, Limits, Start, Touch};
+use holdfast_guest::{Config, Executable, FileId, Fork, Limits, RwLocks, Start, Touch};
 
 use crate::machine::{Setup, counter, lead, run, try_run};
 
@@ -18,7 +18,12 @@ fn program() -> Executable {
 
 #[test]
 fn every_child_is_reaped_once_and_its_slot_used_again() {
-    for (hogs, bare_metal, rwlocks) in [(0, false, false), (4, false, true), (0, true, false)] {
+    for (hogs, bare_metal, rwlocks) in [
+        (0, false, RwLocks::WritersOnly),
+        (4, false, RwLocks::Queued),
+        (4, false, RwLocks::Unqueued),
+        (0, true, RwLocks::WritersOnly),
+    ] {
         let limits = Limits {
             tasks: 12,
             files: 4,
@@ -230,5 +235,7 @@ fn readers_of_the_task_list_take_its_lock_where_it_is_one_of_readers_and_writers
         });
         counter(&outcome, "lock.tasklist.acquired")
     };
-    assert_eq!(taken(true), taken(false) + CHILDREN);
+    for form in [RwLocks::Unqueued, RwLocks::Queued] {
+        assert_eq!(taken(form), taken(RwLocks::WritersOnly) + CHILDREN, "{form:?}");
+    }
 }

@@ -1,4 +1,4 @@
-//! What the reader-writer lock promises.
+//! What reader-writer locks promise.
 
 use alloc::sync::Arc;
 use alloc::vec;
@@ -8,44 +8,56 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::{Gate, Job, WordOf, World, on_each, pause, spins};
 use crate::platform::{CpuId, Platform, Word};
 use crate::qrwlock::Qrwlock;
-use crate::raw::RawLock;
+use crate::raw::{RawLock, RawRwlock};
 
 type Lock<W, Q> = Qrwlock<WordOf<W>, Q>;
+
+/// Checks all properties that a reader-writer lock of kind `L` promises.
+///
+/// # Panics
+/// If a property does not hold.
+pub fn check_rwlock<L, W: World>(world: &W)
+where
+    L: RawRwlock<W::Cpu> + 'static,
+{
+    for held_for_long in [false, true] {
+        readers_and_writers::<L, W>(world, held_for_long);
+    }
+    readers_together::<L, W>(world);
+}
 
 /// Checks all properties that a [`Qrwlock`] with a queue of kind `Q` promises.
 ///
 /// # Panics
 /// If a property does not hold.
-pub fn check_rwlock<Q, W: World>(world: &W)
+pub fn check_queued_rwlock<Q, W: World>(world: &W)
 where
     Q: RawLock<W::Cpu> + 'static,
 {
-    for held_for_long in [false, true] {
-        readers_and_writers::<Q, W>(world, held_for_long);
-    }
-    readers_together::<Q, W>(world);
+    check_rwlock::<Lock<W, Q>, W>(world);
+    tries::<Q, W>(world);
     waiting_writer::<Q, W>(world);
 }
 
 /// Checks that a writer holds the lock alone, that it sees what earlier writers wrote, and that all waiters are woken.
 /// A lock that is held for long lets waiters halt.
-pub fn readers_and_writers<Q, W: World>(world: &W, held_for_long: bool)
+pub fn readers_and_writers<L, W: World>(world: &W, held_for_long: bool)
 where
-    Q: RawLock<W::Cpu> + 'static,
+    L: RawRwlock<W::Cpu> + 'static,
 {
     /// Stands for a writer among the holders.
     const WRITES: u32 = 1 << 16;
-    struct Shared<Wd, Q> {
-        lock: Qrwlock<Wd, Q>,
+    struct Shared<Wd, L> {
+        lock: L,
         inside: AtomicU32,
         total: Wd,
     }
     let (cpus, rounds) = (world.cpus(), world.rounds());
     let rounds = if held_for_long { rounds.div_ceil(4) } else { rounds };
     let shared = Arc::new(Shared {
-        lock: Lock::<W, Q>::new(),
+        lock: L::unlocked(),
         inside: AtomicU32::new(0),
-        total: WordOf::<W>::new(0),
+        total: Word::<u32>::new(0),
     });
     let written = Arc::clone(&shared);
     world.run(on_each(0..cpus, move |cpu: &W::Cpu| {
@@ -80,26 +92,33 @@ where
             "updates under the lock were lost"
         );
         assert!(!written.lock.is_locked(cpu), "a lock that no CPU holds is taken");
-        assert!(written.lock.try_lock_exclusive(cpu), "a free lock was refused");
-        assert!(!written.lock.try_lock_shared(cpu), "a reader next to a writer");
-        written.lock.downgrade(cpu);
-        assert!(
-            written.lock.try_lock_shared(cpu),
-            "a reader was refused next to another"
-        );
-        assert!(!written.lock.try_lock_exclusive(cpu), "a writer is not alone");
-        written.lock.unlock_shared(cpu);
-        written.lock.unlock_shared(cpu);
+    }));
+}
+
+/// Checks what attempts to take a held lock return, and that a writer can become a reader.
+fn tries<Q, W: World>(world: &W)
+where
+    Q: RawLock<W::Cpu> + 'static,
+{
+    let lock = Arc::new(Lock::<W, Q>::new());
+    world.run(on_each(0..1, move |cpu: &W::Cpu| {
+        assert!(lock.try_lock_exclusive(cpu), "a free lock was refused");
+        assert!(!lock.try_lock_shared(cpu), "a reader next to a writer");
+        lock.downgrade(cpu);
+        assert!(lock.try_lock_shared(cpu), "a reader was refused next to another");
+        assert!(!lock.try_lock_exclusive(cpu), "a writer is not alone");
+        lock.unlock_shared(cpu);
+        lock.unlock_shared(cpu);
     }));
 }
 
 /// Checks that two readers can hold the lock together, and that the second one need not wait for the first.
-pub fn readers_together<Q, W: World>(world: &W)
+pub fn readers_together<L, W: World>(world: &W)
 where
-    Q: RawLock<W::Cpu> + 'static,
+    L: RawRwlock<W::Cpu> + 'static,
 {
     let new = || Gate(WordOf::<W>::new(0));
-    let shared = Arc::new((Lock::<W, Q>::new(), [new(), new()]));
+    let shared = Arc::new((L::unlocked(), [new(), new()]));
     world.run(on_each(0..2, move |cpu: &W::Cpu| {
         let (lock, gates) = &*shared;
         let me = cpu.cpu().0 as usize;

@@ -18,4 +18,5 @@ mod spinners;
 mod spinning;
 mod steps;
 mod threads;
+mod unqueued;
 mod watching;

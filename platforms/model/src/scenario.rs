@@ -17,7 +17,7 @@ use crate::word::ModelWord;
 
 pub use condvars::{broadcast, impatient_waiter, turns, two_mutexes};
 pub use requeues::{requeued_broadcast, requeued_impatience, requeued_turns};
-pub use rwlocks::{downgraded_writer, queue_behind, readers_and_writers, waiting_writer};
+pub use rwlocks::{downgraded_writer, queue_behind, readers_and_writers, readers_and_writers_of, waiting_writer};
 
 type Jobs<C> = Vec<(CpuId, Job<Cpu<C>>)>;
 

@@ -2,7 +2,7 @@
 
 use holdfast_host::VmGroup;
 use holdfast_locks::LockKind;
-use holdfast_workloads::{Idle, MmapLock, OwnerSpinning};
+use holdfast_workloads::{Idle, MmapLock, OwnerSpinning, RwLocks};
 
 use super::key;
 use crate::draft::VCPUS_MAX;
@@ -37,6 +37,12 @@ choices!(MmapLock {
     "spinning" => MmapLock::Spinning,
     "downgrading" => MmapLock::Downgrading,
     "per-vma" => MmapLock::PerVma,
+});
+
+choices!(RwLocks {
+    "writers-only" => RwLocks::WritersOnly,
+    "unqueued" => RwLocks::Unqueued,
+    "queued" => RwLocks::Queued,
 });
 
 choices!(Idle {
@@ -117,7 +123,10 @@ pub(super) static GUEST: &[Key] = &[
          \"preemption-aware\" also stops while the host says that the owner's vCPU is preempted (4.10); it \
          needs pv_unhalt. Versions are uncertain by one release.",
     ),
-    key("vm.*.rwlocks", vm!(Flag, boot.kernel.rwlocks)),
+    key("vm.*.rwlocks", vm!(Choice, boot.kernel.rwlocks)).note(
+        "\"unqueued\": all waiters spin on the lock's word, and readers overtake writers (until Linux 3.15). \"queued\": \
+         waiters queue (3.16).",
+    ),
     key("vm.*.mmap_lock", vm!(Choice, boot.kernel.mmap_lock)).note(
         "\"sleeping\": waiters sleep, and unmapping holds it to the end (until Linux 3.15). \"spinning\": \
          writers spin for a running writer (3.16). \"downgrading\": page faults run while unmapping flushes \

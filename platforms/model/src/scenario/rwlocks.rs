@@ -3,23 +3,26 @@
 use std::sync::Arc;
 
 use holdfast_locks::conformance::Job;
-use holdfast_locks::{CpuId, Qrwlock, RawLock, Steps};
+use holdfast_locks::{CpuId, Qrwlock, RawLock, RawRwlock, Steps};
 
 use crate::checker::{Cell, Checker};
 use crate::cpu::Cpu;
 use crate::machine::{Machine, Setup};
 use crate::word::ModelWord;
 
-/// A lock and the memory that it protects. `Q` is the kind of the queue's lock.
-struct Guarded<C: Checker, Q, S> {
-    lock: Qrwlock<ModelWord<C>, Q, S>,
+/// A lock and the memory that it protects.
+struct Guarded<C: Checker, L> {
+    lock: L,
     data: C::Cell,
 }
 
-impl<C: Checker, Q: RawLock<Cpu<C>> + 'static, S: Steps + 'static> Guarded<C, Q, S> {
+/// A queued lock. `Q` is the kind of the queue's lock.
+type Queued<C, Q, S> = Guarded<C, Qrwlock<ModelWord<C>, Q, S>>;
+
+impl<C: Checker, L: RawRwlock<Cpu<C>> + Send + Sync + 'static> Guarded<C, L> {
     fn new() -> Arc<Self> {
         Arc::new(Guarded {
-            lock: Qrwlock::new(),
+            lock: L::unlocked(),
             data: C::Cell::new(0),
         })
     }
@@ -42,15 +45,24 @@ fn job<C: Checker>(cpu: u32, body: impl FnOnce(&Cpu<C>) + Send + 'static) -> (Cp
     (CpuId(cpu), Job::new(body))
 }
 
-/// Each CPU takes the lock `rounds` times: the first `writers` CPUs to write, the others to read.
+/// [`readers_and_writers_of`] a queued lock.
 pub fn readers_and_writers<C: Checker, Q: RawLock<Cpu<C>> + 'static, S: Steps + 'static>(
     setup: &Setup,
     writers: u32,
     rounds: u32,
 ) -> impl Fn() + Send + Sync + use<C, Q, S> {
+    readers_and_writers_of::<C, Qrwlock<ModelWord<C>, Q, S>>(setup, writers, rounds)
+}
+
+/// Each CPU takes a lock of kind `L` `rounds` times: the first `writers` CPUs to write, the others to read.
+pub fn readers_and_writers_of<C: Checker, L: RawRwlock<Cpu<C>> + Send + Sync + 'static>(
+    setup: &Setup,
+    writers: u32,
+    rounds: u32,
+) -> impl Fn() + Send + Sync + use<C, L> {
     let setup = setup.clone();
     move || {
-        let guarded = Guarded::<C, Q, S>::new();
+        let guarded = Guarded::<C, L>::new();
         let each = |number| {
             let guarded = Arc::clone(&guarded);
             job(number, move |cpu: &Cpu<C>| {
@@ -81,7 +93,7 @@ pub fn queue_behind<C: Checker, Q: RawLock<Cpu<C>> + 'static, S: Steps + 'static
 ) -> impl Fn() + Send + Sync + use<C, Q, S> {
     let setup = setup.clone();
     move || {
-        let guarded = Guarded::<C, Q, S>::new();
+        let guarded = Queued::<C, Q, S>::new();
         let holder = Arc::clone(&guarded);
         let mut jobs = vec![job(0, move |cpu: &Cpu<C>| {
             if holder_writes {
@@ -125,7 +137,7 @@ pub fn downgraded_writer<C: Checker, Q: RawLock<Cpu<C>> + 'static, S: Steps + 's
 ) -> impl Fn() + Send + Sync + use<C, Q, S> {
     let setup = setup.clone();
     move || {
-        let guarded = Guarded::<C, Q, S>::new();
+        let guarded = Queued::<C, Q, S>::new();
         let writer = Arc::clone(&guarded);
         let mut jobs = vec![job(0, move |cpu: &Cpu<C>| {
             writer.lock.lock_exclusive(cpu);
@@ -167,7 +179,7 @@ pub fn waiting_writer<C: Checker, Q: RawLock<Cpu<C>> + 'static, S: Steps + 'stat
         ..setup.clone()
     };
     move || {
-        let guarded = Guarded::<C, Q, S>::new();
+        let guarded = Queued::<C, Q, S>::new();
         let [reader, writer] = [(); 2].map(|()| Arc::clone(&guarded));
         let jobs = vec![
             job(0, move |cpu: &Cpu<C>| {

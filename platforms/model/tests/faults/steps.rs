@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "plants faults")]
 
 use holdfast_locks::*;
-use holdfast_model::{Bounds, Checker, Loom, Schedules, Setup, Shuttle, scenario};
+use holdfast_model::{Bounds, Checker, Loom, ModelWord, Schedules, Setup, Shuttle, scenario};
 
 use crate::faults::Lock;
 
@@ -38,6 +38,7 @@ without! {
     LateEnlisting: ENLIST_FIRST,
     NoPassing: PASS_ON,
     NoBlock: BLOCK,
+    NoTakeBack: TAKE_BACK,
 }
 
 /// Returns whether a checker finds an error.
@@ -150,6 +151,17 @@ fn shuttle_rwlock<S: Steps + 'static>() -> bool {
         &SCHEDULES,
         scenario::waiting_writer::<Shuttle, HybridPvQspin, S>(&Setup::new(2)),
     )
+}
+fn loom_unqueued<S: Steps + 'static>() -> bool {
+    [1, 2].into_iter().any(|writers| {
+        let body =
+            scenario::readers_and_writers_of::<Loom, UnqueuedRwlock<ModelWord<Loom>, S>>(&Setup::new(2), writers, 1);
+        fails::<Loom>(&few(3), body)
+    })
+}
+fn shuttle_unqueued<S: Steps + 'static>() -> bool {
+    let body = scenario::readers_and_writers_of::<Shuttle, UnqueuedRwlock<ModelWord<Shuttle>, S>>(&Setup::new(3), 2, 2);
+    fails::<Shuttle>(&SCHEDULES, body)
 }
 fn not_asked() -> bool {
     false
@@ -333,6 +345,15 @@ static FAULTS: &[Fault] = faults! {
         not_asked => false;
     "qrwlock" "acquire of the lock":
         loom_rwlock::<NoAcquire> => true,
+        not_asked => false;
+    "unqueued" "addition in vain taken back":
+        loom_unqueued::<NoTakeBack> => true,
+        shuttle_unqueued::<NoTakeBack> => true;
+    "unqueued" "release of the unlock":
+        loom_unqueued::<NoRelease> => true,
+        not_asked => false;
+    "unqueued" "acquire of the lock":
+        loom_unqueued::<NoAcquire> => true,
         not_asked => false;
 };
 

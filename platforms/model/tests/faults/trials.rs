@@ -2,7 +2,7 @@
 
 use holdfast_locks::*;
 use holdfast_model::fault::Orderings;
-use holdfast_model::{Bounds, Checker, Loom, Setup, scenario};
+use holdfast_model::{Bounds, Checker, Loom, ModelWord, Setup, scenario};
 
 use crate::faults::{Body, Lock};
 
@@ -119,6 +119,15 @@ pub(super) fn readers_and_writers(writers: u32) -> Trial {
             setup.rounds,
             1,
         ))
+    });
+    trial.setup.rounds = writers;
+    trial
+}
+
+/// The same with a lock without a queue.
+pub(super) fn unqueued(writers: u32) -> Trial {
+    let mut trial = Trial::new(2, 3, |setup| {
+        Box::new(scenario::readers_and_writers_of::<Loom, UnqueuedRwlock<ModelWord<Loom>>>(setup, setup.rounds, 1))
     });
     trial.setup.rounds = writers;
     trial

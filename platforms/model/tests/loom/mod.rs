@@ -6,6 +6,7 @@ mod kinds;
 mod osq;
 mod qrwlock;
 mod requeue;
+mod unqueued;
 mod variants;
 
 use holdfast_locks::RawLock;

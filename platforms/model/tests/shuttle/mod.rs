@@ -2,7 +2,7 @@
 //! times (PCT): with more CPUs and rounds than loom can explore, spurious ends of halts, and interrupts while waiting.
 
 use holdfast_locks::*;
-use holdfast_model::{Checker, ModelWorld, Schedules, Setup, Shuttle, scenario};
+use holdfast_model::{Checker, ModelWord, ModelWorld, Schedules, Setup, Shuttle, scenario};
 
 use crate::faults::Lock;
 use crate::support::holds;
@@ -212,9 +212,25 @@ fn reader_writer_locks() {
                 "waiting writer",
                 Box::new(scenario::waiting_writer::<Shuttle, Queue, AllSteps>(&setup)),
             );
-            let body = move || conformance::check_rwlock::<Queue, _>(&ModelWorld::<Shuttle>::new(&setup));
+            let body = move || conformance::check_queued_rwlock::<Queue, _>(&ModelWorld::<Shuttle>::new(&setup));
             holds("conformance", Box::new(body));
         }
+    }
+}
+
+#[test]
+fn reader_writer_locks_without_a_queue() {
+    type Lock = UnqueuedRwlock<ModelWord<Shuttle>>;
+    for search in searches() {
+        let holds = |what: &str, body: Box<dyn Fn() + Send + Sync>| holds::<Shuttle>("unqueued", what, search, body);
+        for writers in [1, 3] {
+            holds(
+                &format!("{writers} writers of 5"),
+                Box::new(scenario::readers_and_writers_of::<Shuttle, Lock>(&odd(5), writers, 2)),
+            );
+        }
+        let body = move || conformance::check_rwlock::<Lock, _>(&ModelWorld::<Shuttle>::new(&odd(5)));
+        holds("conformance", Box::new(body));
     }
 }
 

@@ -1,8 +1,8 @@
 //! The conformance suite of `holdfast-locks` on threads.
 
 use holdfast_locks::conformance::{self, Job, World};
-use holdfast_locks::{CpuId, HybridPvQspin, LockKind, Platform};
-use holdfast_threads::{ThisThread, claim};
+use holdfast_locks::{CpuId, HybridPvQspin, LockKind, Platform, UnqueuedRwlock};
+use holdfast_threads::{ThisThread, ThreadWord, claim};
 
 /// Threads that are CPUs 0 to `cpus` - 1 of this process. Only one world may run at a time, because the numbers belong
 /// to the process.
@@ -44,8 +44,9 @@ fn two_busy_threads_find_every_property_kept() {
 
 #[test]
 fn the_reader_writer_lock_keeps_every_property() {
-    conformance::check_rwlock::<HybridPvQspin, _>(&Threads { cpus: 2, rounds: 400 });
-    conformance::check_rwlock::<HybridPvQspin, _>(&Threads { cpus: 8, rounds: 100 });
+    conformance::check_queued_rwlock::<HybridPvQspin, _>(&Threads { cpus: 2, rounds: 400 });
+    conformance::check_queued_rwlock::<HybridPvQspin, _>(&Threads { cpus: 8, rounds: 100 });
+    conformance::check_rwlock::<UnqueuedRwlock<ThreadWord>, _>(&Threads { cpus: 2, rounds: 400 });
 }
 
 /// Runs more threads than CPUs. There are few rounds, because a waiter that only spins waits for the end of time

@@ -4,7 +4,7 @@
 use holdfast_threads::{Extended, RawHybrid, RawTicket, has_slice_extension};
 use lock_api_04::Mutex;
 
-use crate::on_threads;
+use crate::{numbers, on_threads};
 
 type Hybrid<T> = Mutex<Extended<RawHybrid>, T>;
 type Ticket<T> = Mutex<Extended<RawTicket>, T>;
@@ -12,6 +12,8 @@ type Ticket<T> = Mutex<Extended<RawTicket>, T>;
 #[test]
 fn sections_within_and_across_sections_exclude() {
     const ROUNDS: u32 = 20_000;
+    // Its threads take the lowest numbers, which other tests may want.
+    let _turn = numbers();
     println!("time slice extension: {}", has_slice_extension());
     let (outer, inner, calls) = (Hybrid::new(0), Ticket::new(0), Hybrid::new(0_u32));
     let work = |_| {

@@ -2,7 +2,7 @@
 
 use holdfast_abi::lapic as reg;
 use holdfast_host::{
-    Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Nanos, NestedInhibit, PcpuId, Run, VcpuId,
+    Command, Cost, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Nanos, NestedInhibit, PcpuId, Run, VcpuId,
     VmConfig, VmId,
 };
 
@@ -55,6 +55,15 @@ impl One {
     /// Returns whether the step has ended the run of the guest's own guest.
     fn left(&self) -> bool {
         self.has(Command::LeaveNested { vcpu: VCPU })
+    }
+
+    /// Returns how often the step was charged `cost`.
+    fn charged(&self, cost: Cost) -> u32 {
+        let of = |command: &Command| match command {
+            Command::Charge { cost: of, count, .. } if *of == cost => *count,
+            _ => 0,
+        };
+        self.last.iter().map(of).sum()
     }
 
     /// Returns what the vCPU is entered with.
@@ -123,8 +132,10 @@ fn the_guest_s_hypervisor_gets_all_exits_but_those_of_the_host() {
         let mut one = One::new(&HostConfig::default(), true);
         one.exit(Exit::Vmrun);
         assert!(!one.left());
+        assert_eq!((one.charged(Cost::NestedEntry), one.charged(Cost::NestedExit)), (1, 0));
         one.exit(exit);
         assert!(one.left(), "{exit:?}");
+        assert_eq!((one.charged(Cost::NestedEntry), one.charged(Cost::NestedExit)), (0, 1));
         assert_eq!(one.entered(), (None, false), "the host has not handled {exit:?} itself");
         one.exit(Exit::Vmrun);
         assert_eq!((one.left(), one.counter("nested_run")), (false, 2));

@@ -118,6 +118,21 @@ fn an_inner_guest_does_its_work_later_than_a_guest_of_the_machine() {
 }
 
 #[test]
+fn what_an_inner_host_does_takes_time_of_its_carrier() {
+    // Two vCPUs on one pCPU of the inner host, which is the only vCPU on a pCPU: only the inner host switches.
+    let with = |context_switch: u64| {
+        let mut config = nested(build(2, 0), 1);
+        config.machine.costs.context_switch = Picos::from_nanos(context_switch);
+        time(&play(&config).vms[1], &["useful"])
+    };
+    let (cheap, dear) = (with(1_000), with(100_000));
+    assert!(
+        2 * cheap < dear,
+        "{cheap} ps of the inner host, and {dear} ps with dear switches"
+    );
+}
+
+#[test]
 fn a_holder_whose_carrier_is_preempted_is_preempted() {
     let contend = |mut config: Config| {
         config.vms[0].boot.workload = Workload::Contend(Contend {

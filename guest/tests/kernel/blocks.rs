@@ -117,8 +117,8 @@ fn a_files_times_change_once_in_a_millisecond() {
 
 #[test]
 fn a_commit_looks_at_the_blocks_of_all_past_transactions() {
-    // Each file's inode is in a block of its own, and each sync is a transaction. A look is one locked addition.
-    const LOOK_NS: u64 = 7;
+    // Each file's inode is in a block of its own, and each sync is a transaction. A look is one load.
+    const LOOK_NS: u64 = 1;
     let last_sync = |blocks: u32| {
         let took = Rc::new(Cell::new(0));
         let noted = took.clone();

@@ -205,7 +205,7 @@ fn files_cost_the_sum_of_their_parts() {
 fn journals_cost_the_sum_of_their_parts() {
     // A handle of ext4 with some blocks, filing one, a commit of one, its search for blocks, a place among the orphans.
     let handle = |blocks: f64| 450.0 + blocks * 350.0;
-    let (filed, committed, search, orphan) = (35.0 + 42.0, 379.0 + 2_500.0, 1_500.0, 700.0);
+    let (filed, committed, search, orphan) = (35.0 + 42.0, 379.0 + 2_500.0, 1_500.0, 50.0);
     let relink = SYSCALL + PATH + 2.0 * NAME + RELINK + FOUR_OBJECTS;
     // A renamed file stays on the list of inodes.
     let rename = relink - 70.0 + PATH + 2.0 * NAME;
@@ -214,7 +214,7 @@ fn journals_cost_the_sum_of_their_parts() {
     let append = SYSCALL + 1_600.0 + PAGE + 2.0 * 120.0 + 2.0 * 15.0 + LRU + 50.0;
     // In each millisecond one write changes the inode's times.
     let timed = |ns: f64, change: f64| ns / (1.0 - change / 1e6);
-    let (commit, flush) = (60.0 + 8_000.0 + 60.0 + 60.0, 2.0 * 120.0 + 1_800.0);
+    let (commit, flush) = (60.0 + 8_000.0 + 60.0, 2.0 * 120.0 + 1_800.0);
     let cached = SYSCALL + 1_600.0 + 15.0 + 50.0;
     let ext4 = rows! { Ext4:
         "overwrite", timed(cached + handle(0.0), handle(1.0)), [inode 1.0, private_lock 1.0, wait_queue 1.0],
@@ -233,9 +233,9 @@ fn journals_cost_the_sum_of_their_parts() {
             |os| os.write(FILE, 1);
         // The commit looks at the one block that it has, writes it, and moves it from list to list.
         "sync", SYSCALL + handle(1.0) + filed + flush + commit + committed,
-            [j_list_lock 9.0, j_state_lock 4.0, tree_lock 2.0, wait_queue 2.0], |os| os.sync(FILE, 1);
+            [j_list_lock 9.0, j_state_lock 3.0, tree_lock 2.0, wait_queue 3.0], |os| os.sync(FILE, 1);
         "create and unlink",
-            links + 2.0 * 13.0 + 2.0 * search + 2.0 * 108.0 + 190.0 + handle(5.0) + handle(4.0) + handle(3.0) + 3.0 * orphan,
+            links + 2.0 * 13.0 + 2.0 * search + 2.0 * 108.0 + 190.0 + 2.0 * handle(5.0) + handle(4.0) + 2.0 * orphan,
             [dentry 11.0, inode 10.0, inode_sb_list 2.0, inode_hash_lock 2.0, files 1.0, dcache_lru 1.0, tree_lock 1.0,
                 slab 0.5, bgl_lock 3.0, wait_queue 3.0],
             |os| { os.create(FOLDER, FILE, 2); os.unlink(FOLDER, FILE, 2); };
@@ -244,7 +244,7 @@ fn journals_cost_the_sum_of_their_parts() {
         // Changes concern the same two blocks: names, and inodes of folder and file.
         "many changes and one sync",
             12.0 * (rename + handle(3.0)) + SYSCALL + handle(1.0) + commit + 2.0 * (filed + committed),
-            [dentry 24.0, inode 12.0, slab 3.0, j_list_lock 17.0, j_state_lock 4.0, wait_queue 14.0],
+            [dentry 24.0, inode 12.0, slab 3.0, j_list_lock 17.0, j_state_lock 3.0, wait_queue 15.0],
             |os| { (0..12).for_each(|_| os.rename(FOLDER, FILE, 2)); os.sync(FILE, 0); };
     };
     // A transaction of XFS, what the header of an allocation group adds, and another buffer.
@@ -253,7 +253,7 @@ fn journals_cost_the_sum_of_their_parts() {
     let xfs = rows! { Xfs:
         "write", timed(append, transaction),
             [tree_lock 2.0, zone 1.0 / 31.0, lru 1.0 / 14.0, inode 1.0, private_lock 2.0], |os| os.write(FILE, 1);
-        "sync", SYSCALL + transaction + flush + commit + 400.0 + 173.0 + 370.0 + 600.0,
+        "sync", SYSCALL + transaction + flush + commit + 60.0 + 400.0 + 173.0 + 370.0 + 600.0,
             [tree_lock 2.0, xc_cil_lock 1.0, l_icloglock 12.0, xc_push_lock 8.0, xa_lock 1.0, wait_queue 1.0],
             |os| os.sync(FILE, 1);
         "create and unlink", links + 6.0 * 10.0 + 3.0 * (transaction + header) + 10.0 * buffer + 3.0 * 45.0,

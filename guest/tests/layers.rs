@@ -21,6 +21,7 @@ const LAYERS: &[&str] = &[
     "numa",
     // One CPU.
     "apic",
+    "pit",
     "haltpoll",
     "cpu",
     "ipi",

@@ -20,8 +20,8 @@ const LAYERS: &[&str] = &[
     "machine",
     "numa",
     // One CPU.
-    "apic",
     "pit",
+    "apic",
     "haltpoll",
     "cpu",
     "ipi",

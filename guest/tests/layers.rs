@@ -20,10 +20,10 @@ const LAYERS: &[&str] = &[
     "machine",
     "numa",
     // One CPU.
-    "pit",
     "apic",
     "haltpoll",
     "cpu",
+    "pit",
     "ipi",
     // Spinlocks and the state under them.
     "sync",

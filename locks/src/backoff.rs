@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::platform::{Budget, Platform};
+use crate::platform::{Budget, Platform, look_until};
 
 /// A policy for the time between two tries of a test-and-set lock.
 pub trait Backoff {
@@ -64,19 +64,7 @@ pub(crate) fn wait_backing_off<P: Platform>(
     order: Ordering,
     until: impl Fn(u32) -> bool,
 ) -> Result<u32, u32> {
-    let (mut left, mut pauses) = (budget.0, PAUSES_FIRST);
-    loop {
-        let seen = cpu.load(word, order);
-        if until(seen) {
-            return Ok(seen);
-        }
-        if left == 0 {
-            return Err(seen);
-        }
-        let now = pauses.min(left);
-        (0..now).for_each(|_| cpu.relax());
-        (left, pauses) = (left - now, (pauses * 2).min(PAUSES_MAX));
-    }
+    look_until(cpu, word, budget, order, until, (PAUSES_FIRST, PAUSES_MAX))
 }
 
 /// Returns a number that spreads CPUs and attempts evenly, without state: one round of a multiplicative hash.

@@ -290,19 +290,35 @@ pub(crate) fn spin_until<P: Platform + ?Sized>(
     order: Ordering,
     until: impl Fn(u32) -> bool,
 ) -> Result<u32, u32> {
-    let mut spins = 0;
+    look_until(cpu, word, budget, order, until, (1, 1))
+}
+
+/// Repeats load, compare, and some PAUSEs, for at most `budget` PAUSEs: `first` between the first two looks, then twice
+/// as many each time, up to `most`.
+#[inline]
+pub(crate) fn look_until<P: Platform + ?Sized>(
+    cpu: &P,
+    word: &P::Word,
+    budget: Budget,
+    order: Ordering,
+    until: impl Fn(u32) -> bool,
+    (first, most): (u32, u32),
+) -> Result<u32, u32> {
+    let (mut left, mut pauses) = (budget.0, first);
     loop {
         let value = cpu.load(word, order);
         if until(value) {
             return Ok(value);
         }
-        if budget != Budget::UNBOUNDED {
-            if spins == budget.0 {
-                return Err(value);
-            }
-            spins += 1;
+        if left == 0 {
+            return Err(value);
         }
-        cpu.relax();
+        let now = pauses.min(left);
+        (0..now).for_each(|_| cpu.relax());
+        if budget != Budget::UNBOUNDED {
+            left -= now;
+        }
+        pauses = (pauses * 2).min(most);
     }
 }
 

@@ -81,7 +81,7 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> RawLock<P> fo
         if let Err(seen) = T::fast_path::<P, L>(cpu, word) {
             // On a platform whose heads compete on equal terms the lock should stay with running CPUs for a while. So
             // if the fast path failed only because CPUs queue, the caller tries again at once.
-            let eager = T::WAITS && T::sharing(cpu).head > Budget(0);
+            let eager = T::WAITS && T::sharing(cpu).head_competes();
             if eager && T::may_steal(seen) && take(cpu, word) {
                 stolen::<P, T, L>(cpu, word);
             } else if T::OUTSIDE > Budget(0) {
@@ -224,7 +224,7 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Flavor<P> for
     fn try_lock(cpu: &P, word: &P::Word) -> bool {
         let taken = T::steal(cpu, word);
         // Where newcomers compete without a queue, too, one that did so has overtaken no other CPU.
-        let overtook = || T::sharing(cpu).head == Budget(0) || L::has_queue(cpu, word);
+        let overtook = || !T::sharing(cpu).head_competes() || L::has_queue(cpu, word);
         if taken && !T::FAIR && overtook() {
             stolen::<P, T, L>(cpu, word);
         }

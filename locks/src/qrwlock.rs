@@ -151,7 +151,7 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
         self.unlock_shared(cpu);
         assert!(before & TOO_MANY == 0, "cannot lock: 32767 readers hold the lock");
         let sharing = cpu.sharing();
-        if sharing.head.0 == 0 || !self.steal_shared(cpu, sharing.newcomer) {
+        if !sharing.head_competes() || !self.steal_shared(cpu, sharing.newcomer) {
             queue(SHARED);
         }
     }
@@ -206,7 +206,7 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
     #[cold]
     fn lock_exclusive_slow<P: Paravirt<Word = W>>(&self, cpu: &P, queue: impl FnOnce(Wish)) {
         let sharing = cpu.sharing();
-        if sharing.head.0 == 0 || !self.steal_exclusive(cpu, sharing.newcomer) {
+        if !sharing.head_competes() || !self.steal_exclusive(cpu, sharing.newcomer) {
             queue(EXCLUSIVE);
         }
     }

@@ -28,4 +28,10 @@ impl Sharing {
         queued: Budget::UNBOUNDED,
         head: Budget(0),
     };
+
+    /// Returns whether the head of the queue competes with newcomers on equal terms.
+    #[inline]
+    pub(crate) fn head_competes(&self) -> bool {
+        self.head > Budget(0)
+    }
 }

@@ -164,7 +164,7 @@ impl Stealing for Hybrid {
     /// Between the look at the queue and the exchange a queue may form. The caller then overtakes it once.
     #[inline]
     fn fast_path<P: Paravirt, L: Layout>(cpu: &P, word: &P::Word) -> Result<u32, u32> {
-        if cpu.sharing().head == Budget(0) {
+        if !cpu.sharing().head_competes() {
             return take_idle(cpu, word);
         }
         if L::has_queue(cpu, word) {
@@ -175,11 +175,11 @@ impl Stealing for Hybrid {
 
     /// Where a head competes on equal terms, newcomers compete without a queue, too.
     fn steal<P: Paravirt>(cpu: &P, word: &P::Word) -> bool {
-        let Sharing { newcomer, head, .. } = cpu.sharing();
-        if head > Budget(0) {
+        let sharing = cpu.sharing();
+        if sharing.head_competes() {
             // Lost races use up the budget, too.
             // ORDERING: Relaxed; the exchange decides.
-            return wait_backing_off(cpu, word, newcomer, Relaxed, |now| {
+            return wait_backing_off(cpu, word, sharing.newcomer, Relaxed, |now| {
                 now & PENDING != 0 || Self::may_steal(now) && take(cpu, word)
             })
             .is_ok_and(|seen| seen & PENDING == 0);
@@ -187,7 +187,9 @@ impl Stealing for Hybrid {
         let must_queue = |now: u32| now <= LOCKED_MASK || now & PENDING != 0;
         loop {
             // ORDERING: Relaxed; the exchange decides.
-            let seen = cpu.wait_until(word, newcomer, Relaxed, |now| Self::may_steal(now) || must_queue(now));
+            let seen = cpu.wait_until(word, sharing.newcomer, Relaxed, |now| {
+                Self::may_steal(now) || must_queue(now)
+            });
             let Ok(seen) = seen else { return false };
             if Self::may_steal(seen) && take(cpu, word) {
                 return true;

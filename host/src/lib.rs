@@ -45,7 +45,7 @@ pub use interrupts::apicv::{ApicvConfig, VmxPart};
 pub use interrupts::avic::{AvicConfig, AvicDriver, AvicEnable, NestedInhibit, SvmPart};
 pub use interrupts::lapic::{ApicRegisters, RegisterPage, SavedTimer};
 pub use interrupts::memory::HostMemory;
-pub use interrupts::{Inhibit, Inhibits, SavedIoapic, SavedLegacy, apicv, avic};
+pub use interrupts::{Inhibit, Inhibits, SavedIoapic, SavedLegacy, apicv, avic, has_legacy_chip};
 pub use pause::config::{PauseControls, PauseExit, PauseHandling, WindowRule, YieldFilters};
 pub use sched::config::{
     BalanceConfig, DomainConfig, Features, Preempt, SchedConfig, SchedulerKind, ShareRule, YieldRule,

@@ -38,7 +38,7 @@ use memory::HostMemory;
 
 pub use inhibits::{Inhibit, Inhibits};
 pub use ioapic::SavedIoapic;
-pub use legacy::SavedLegacy;
+pub use legacy::{SavedLegacy, has_legacy_chip};
 pub(crate) use mode::{VcpuApic, VmApic};
 
 /// Delivers interrupts: VMs and vCPUs, the threads that an interrupt may wake, and what only interrupts need.

@@ -21,14 +21,8 @@ use crate::vcpu::Activity;
 const TICK: u32 = 0;
 
 impl InterruptWing {
-    /// `vcpu` writes `value` to `port`. Returns `false` if neither the PICs nor the PIT are there.
-    pub(in crate::interrupts) fn legacy_write(
-        &mut self,
-        vcpu: VcpuId,
-        port: u16,
-        value: u8,
-        step: &mut Step<'_>,
-    ) -> bool {
+    /// `vcpu` writes `value` to `port`, which has no effect if neither the PICs nor the PIT are there.
+    pub(in crate::interrupts) fn legacy_write(&mut self, vcpu: VcpuId, port: u16, value: u8, step: &mut Step<'_>) {
         let vm = self.guests.vcpus[vcpu].vm;
         if Pics::has_port(port) {
             let ended = self.guests.vms[vm].legacy.pics.write(port, value);
@@ -38,10 +32,9 @@ impl InterruptWing {
             self.guests.vms[vm].legacy.pit.write(port, value, step.now, least);
             self.arm_pit(vm, step.pcpu);
         } else {
-            return false;
+            return;
         }
         self.reach_legacy(vcpu, step);
-        true
     }
 
     /// `vcpu` reads `port`. Returns `None` if neither the PICs nor the PIT are there.

@@ -12,6 +12,12 @@ mod tests;
 use pic::Pics;
 use pit::Pit;
 
+/// Returns whether a chip that the host emulates is at I/O port `port`, one of the PICs or the PIT: accesses are
+/// [`Exit::PortWrite`](crate::Exit::PortWrite) and [`Exit::PortRead`](crate::Exit::PortRead).
+pub fn has_legacy_chip(port: u16) -> bool {
+    Pics::has_port(port) || Pit::has_port(port)
+}
+
 /// The chips of a VM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Legacy {

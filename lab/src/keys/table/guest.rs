@@ -124,8 +124,8 @@ pub(super) static GUEST: &[Key] = &[
          needs pv_unhalt. Versions are uncertain by one release.",
     ),
     key("vm.*.rwlocks", vm!(Choice, boot.kernel.rwlocks)).note(
-        "\"unqueued\": all waiters spin on the lock's word, and readers overtake writers (until Linux 3.15). \"queued\": \
-         waiters queue (3.16).",
+        "\"unqueued\": all waiters spin on the lock's word, and readers overtake writers (until Linux 3.15). \
+         \"queued\": waiters queue (3.16).",
     ),
     key("vm.*.mmap_lock", vm!(Choice, boot.kernel.mmap_lock)).note(
         "\"sleeping\": waiters sleep, and unmapping holds it to the end (until Linux 3.15). \"spinning\": \

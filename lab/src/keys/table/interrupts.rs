@@ -45,9 +45,9 @@ pub(super) static INTERRUPTS: &[Key] = &[
     key("vm.*.starts_cpus", vm!(Flag, host.waits_for_sipi)),
     key("vm.*.split_irqchip", vm!(Flag, host.split_irqchip)),
     key("vm.*.boot_timer", vm!(Choice, boot.kernel.boot_timer)).note(
-        "\"lapic\" is the APIC's, whose frequency is known. \"pit\" is the interval timer of PCs, through the PICs, until \
-         the APIC timer's frequency has been measured by its ticks, in a tenth of a second. Meanwhile the kernel prints \
-         lines on a serial console, with interrupts masked.",
+        "\"lapic\" is the APIC's, whose frequency is known. \"pit\" is the interval timer of PCs, through the PICs, \
+         until the APIC timer's frequency has been measured by its ticks, in a tenth of a second. Meanwhile the \
+         kernel prints lines on a serial console, with interrupts masked.",
     ),
     key("vm.*.pit_reinject", vm!(Flag, host.pit_reinject)),
     key("vm.*.sev", vm!(Flag, host.sev)),

@@ -4,9 +4,9 @@
 
 use core::sync::atomic::Ordering;
 
-use holdfast_abi::{StealTime, hotplug, msr::PV_EOI_BIT, pic, pit, virtio};
+use holdfast_abi::{StealTime, hotplug, msr::PV_EOI_BIT, virtio};
 use holdfast_guest::{Cpu, LockClass, Mode, Pcid, TakenPage};
-use holdfast_host::Exit;
+use holdfast_host::{Exit, has_legacy_chip};
 use holdfast_locks::{Budget, CpuId, Interrupts};
 use holdfast_machine::Picos;
 
@@ -149,7 +149,7 @@ unsafe impl Cpu for SimCpu {
         let exit = match port {
             virtio::NOTIFY_PORT => Exit::PortWrite { port, value },
             _ if engine.vcpus[engine.flows.current].native => return,
-            _ if is_of_kernel(port) => Exit::PortWrite { port, value },
+            _ if has_legacy_chip(port) => Exit::PortWrite { port, value },
             _ => {
                 self.hot_plug(port, value);
                 Exit::Userspace
@@ -163,7 +163,7 @@ unsafe impl Cpu for SimCpu {
         if engine.vcpus[engine.flows.current].native {
             return 0xff;
         }
-        if !is_of_kernel(port) {
+        if !has_legacy_chip(port) {
             self.handle.exit(Exit::Userspace);
             return 0xff;
         }
@@ -285,13 +285,6 @@ unsafe impl Cpu for SimCpu {
         engine.vcpus[engine.flows.current].announced.mode = mode;
         engine.check_translations(engine.flows.current);
     }
-}
-
-/// Returns whether a chip that the host's kernel emulates is at `port`: the PICs and the PIT.
-fn is_of_kernel(port: u16) -> bool {
-    let pics = [pic::MASTER, pic::SLAVE];
-    pics.iter().any(|&base| (base..=base + pic::DATA).contains(&port))
-        || (pit::COUNTER_0..=pit::CONTROL).contains(&port)
 }
 
 impl SimCpu {

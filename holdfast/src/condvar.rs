@@ -60,11 +60,11 @@ impl WaitTimeoutResult {
 
 /// A condition variable: threads wait, without their mutex, until another thread has changed what the mutex protects.
 ///
-/// A broadcast ([`notify_all`](Condvar::notify_all)) wakes two threads for each CPU. Each woken thread wakes the next
-/// one, at the latest when it has got the mutex. So the threads do not all rush for a mutex that only one of them can
-/// have. A wait may end for no reason, so look at the condition again, or use [`wait_while`](Condvar::wait_while).
+/// A broadcast ([`notify_all`](Condvar::notify_all)) wakes 64 threads for each CPU. Of a larger crowd each woken thread
+/// wakes the next one, at the latest when it has got the mutex. A wait may end for no reason, so look at the condition
+/// again, or use [`wait_while`](Condvar::wait_while).
 ///
-/// A child of `fork` must not use a condition variable for which threads of its parent waited.
+/// A child of `fork` must not use a condition variable for which threads of its parent waited, except on Linux.
 ///
 /// ```
 /// use std::thread;
@@ -168,7 +168,8 @@ impl Condvar {
         self.0.notify_one()
     }
 
-    /// Notifies all waiting threads. Returns how many there were.
+    /// Notifies all waiting threads. Returns how many there were. On Linux that includes threads that were notified
+    /// before and have not woken yet.
     #[inline]
     pub fn notify_all(&self) -> usize {
         self.0.notify_all() as usize

@@ -175,23 +175,25 @@ impl<W, A, S: Steps> RequeueCondvar<W, A, S> {
         present(cpu, cpu.load(&self.waiters, Relaxed))
     }
 
-    /// Notifies one waiter, if there is one.
-    pub fn notify_one<P: Futexes<Word = W, Address = A>>(&self, cpu: &P) {
+    /// Notifies one waiter. Returns `false` if no CPU waits.
+    pub fn notify_one<P: Futexes<Word = W, Address = A>>(&self, cpu: &P) -> bool {
         if self.count(cpu) == 0 {
-            return;
+            return false;
         }
         // ORDERING: Relaxed; the kernel orders it with the sleeps.
         cpu.fetch_add(&self.sequence, 1, Relaxed);
         if S::KICK {
             cpu.wake(cpu.key(&self.sequence), 1);
         }
+        true
     }
 
-    /// Notifies all waiters, of which `at_once` (at least 1) wake now and the others **few at a time**.
-    pub fn notify_all<P: Futexes<Word = W, Address = A>>(&self, cpu: &P, at_once: u32) {
+    /// Notifies all waiters, of which `at_once` (at least 1) wake now and the others **few at a time**. Returns how
+    /// many there were, with those that were notified before and have not woken yet.
+    pub fn notify_all<P: Futexes<Word = W, Address = A>>(&self, cpu: &P, at_once: u32) -> u32 {
         let count = self.count(cpu);
         if count == 0 {
-            return;
+            return 0;
         }
         if count > at_once {
             // ORDERING: Relaxed; the kernel's queues order it with `leave`.
@@ -202,10 +204,11 @@ impl<W, A, S: Steps> RequeueCondvar<W, A, S> {
         loop {
             let mutex = cpu.load_address(&self.mutex, Relaxed);
             if count <= at_once || mutex == MIXED || mutex == 0 {
-                return cpu.wake(cpu.key(&self.sequence), u32::MAX);
+                cpu.wake(cpu.key(&self.sequence), u32::MAX);
+                return count;
             }
             if cpu.requeue(&self.sequence, value, at_once.max(1), mutex) {
-                return;
+                return count;
             }
             value = cpu.load(&self.sequence, Relaxed);
         }

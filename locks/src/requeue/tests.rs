@@ -123,13 +123,13 @@ fn one_notification_wakes_one_waiter_if_there_is_one() {
     assert_eq!((asked(), sequence(&variable)), (Vec::new(), 0));
     variable.enter(&Solo, MUTEX);
     for notified in 1..4 {
-        variable.notify_one(&Solo);
+        assert!(variable.notify_one(&Solo));
         assert_eq!(asked(), [Asked::Wake(keys(&variable).0, 1)]);
         assert_eq!(sequence(&variable), notified);
     }
     assert!(!variable.leave(&Solo));
-    variable.notify_one(&Solo);
-    assert_eq!(asked(), [], "it has left");
+    assert!(!variable.notify_one(&Solo), "it has left");
+    assert_eq!(asked(), []);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_broadcast_wakes_as_many_as_can_run_and_moves_the_others() {
                     Solo.store_address(variable.words().2, MIXED, Relaxed);
                 }
                 REFUSALS.set(refusals);
-                variable.notify_all(&Solo, at_once);
+                assert_eq!(variable.notify_all(&Solo, at_once), waiters);
                 let all = [Asked::Wake(keys(&variable).0, u32::MAX)];
                 let moves = |value| Asked::Requeue(value, at_once.max(1), MUTEX);
                 let expected: Vec<Asked> = match (waiters, waiters > at_once && !several) {

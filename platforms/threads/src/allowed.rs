@@ -32,7 +32,7 @@ pub(crate) fn cpus() -> u32 {
 
 /// Looks again at how many CPUs this process may use at once, by its affinity and by the quota of its control group,
 /// and returns the number. Waiting threads find changes of the affinity by themselves. So a program calls this only
-/// when the quota has changed. Broadcasts to condition variables wake two threads for each CPU at a time.
+/// when the quota has changed. Broadcasts to condition variables wake 64 threads for each CPU at a time.
 pub fn look_at_allowed_cpus() -> u32 {
     // The standard library reads files for the quota, which it rounds down.
     let found = os::without_cancellation(|| thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32));
@@ -40,6 +40,18 @@ pub fn look_at_allowed_cpus() -> u32 {
     QUOTA.store(if found < affinity { found } else { u32::MAX }, Relaxed);
     CPUS.store(found, Relaxed);
     found
+}
+
+/// How many threads a broadcast wakes at once for each CPU.
+///
+/// A crowd that wakes for one mutex costs less than a chain in which each thread wakes the next one: threads wake one
+/// after the other anyway, and most find the mutex free. That was so for up to 64 threads for each CPU
+/// (docs/programs.md, "Condition variables"). Larger crowds were not measured.
+const AT_ONCE_PER_CPU: u32 = 64;
+
+/// Returns how many threads a broadcast wakes at once.
+pub(crate) fn at_once() -> u32 {
+    cpus().saturating_mul(AT_ONCE_PER_CPU)
 }
 
 /// Looks again at the affinity if that is due. The calling thread is about to sleep.

@@ -1,6 +1,7 @@
-//! The condition variable of threads.
+//! The condition variable of threads on systems whose kernels have no queues of sleepers.
 
 #![expect(unsafe_code, reason = "unlocks a mutex for which the caller vouches")]
+#![cfg_attr(target_os = "linux", allow(dead_code, reason = "compiled for its tests only"))]
 
 use std::time::Instant;
 
@@ -26,7 +27,7 @@ static TABLE: CondvarTable<ThreadWord, ThreadAddress> = {
 
 /// A condition variable for threads that hold a [`RawHybrid`]. It takes 12 bytes.
 ///
-/// A broadcast wakes two threads for each CPU. Each of them wakes the next one, at the latest when it has got its lock.
+/// A broadcast wakes 64 threads for each CPU. Each of them wakes the next one, at the latest when it has got its lock.
 #[derive(Debug)]
 pub struct RawCondvar(Condvar<ThreadWord, HybridPvQspin>);
 
@@ -65,14 +66,8 @@ impl RawCondvar {
     /// Notifies all waiting threads. Returns how many there were.
     #[inline]
     pub fn notify_all(&self) -> u32 {
-        self.0.notify_all(&ThisThread::new(), &TABLE, at_once())
+        self.0.notify_all(&ThisThread::new(), &TABLE, allowed::at_once())
     }
-}
-
-/// Returns how many threads a broadcast wakes at once: two for each CPU that this process may use, so that a CPU finds
-/// the next one awake.
-pub(crate) fn at_once() -> u32 {
-    allowed::cpus().saturating_mul(2)
 }
 
 impl Default for RawCondvar {
@@ -92,12 +87,17 @@ pub(crate) mod tests {
     use super::*;
     use crate::RawQueuedRwLock;
 
-    /// Two threads take turns by a condition variable, and share a reader-writer lock. Each calls `at_end`.
-    pub(crate) fn take_turns(at_end: impl Fn() + Sync) {
+    /// Two threads take turns by the condition variable `changed`, and share a reader-writer lock. Each calls `at_end`.
+    pub(crate) fn take_turns<C: Sync>(
+        changed: &C,
+        wait: unsafe fn(&C, &RawHybrid, Option<Instant>) -> bool,
+        notify_all: fn(&C) -> u32,
+        at_end: impl Fn() + Sync,
+    ) {
         const TURNS: u32 = 50;
-        let (mutex, changed) = (RawHybrid::INIT, RawCondvar::new());
+        let mutex = RawHybrid::INIT;
         let (lock, turn) = (RawQueuedRwLock::INIT, AtomicU32::new(0));
-        let (mutex, changed, lock, turn, at_end) = (&mutex, &changed, &lock, &turn, &at_end);
+        let (mutex, lock, turn, at_end) = (&mutex, &lock, &turn, &at_end);
         thread::scope(|scope| {
             for number in 0..2 {
                 scope.spawn(move || {
@@ -105,7 +105,7 @@ pub(crate) mod tests {
                         mutex.lock();
                         while turn.load(Relaxed) % 2 != number {
                             // SAFETY: locked above.
-                            unsafe { changed.wait(mutex, None) };
+                            unsafe { wait(changed, mutex, None) };
                         }
                         lock.lock_exclusive();
                         turn.fetch_add(1, Relaxed);
@@ -113,7 +113,7 @@ pub(crate) mod tests {
                         unsafe { lock.unlock_exclusive() };
                         // SAFETY: locked above.
                         unsafe { mutex.unlock() };
-                        changed.notify_all();
+                        notify_all(changed);
                         lock.lock_shared();
                         // SAFETY: locked above.
                         unsafe { lock.unlock_shared() };
@@ -123,5 +123,10 @@ pub(crate) mod tests {
             }
         });
         assert_eq!(turn.load(Relaxed), 2 * TURNS);
+    }
+
+    #[test]
+    fn two_threads_take_turns() {
+        take_turns(&RawCondvar::new(), RawCondvar::wait, RawCondvar::notify_all, || ());
     }
 }

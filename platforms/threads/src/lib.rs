@@ -33,6 +33,7 @@
 struct Documents;
 
 mod allowed;
+#[cfg(any(test, not(target_os = "linux")))]
 mod condvar;
 mod cpu;
 #[cfg(target_os = "linux")]
@@ -56,9 +57,13 @@ mod timed;
 mod word;
 
 pub use allowed::look_at_allowed_cpus;
+#[cfg(not(target_os = "linux"))]
 pub use condvar::RawCondvar;
 pub use cpu::{ThisThread, ThreadAddress, ThreadWord};
 pub use raw::*;
+/// The condition variable of a program. On Linux it sleeps in the kernel's queues.
+#[cfg(target_os = "linux")]
+pub use requeue::RawRequeueCondvar as RawCondvar;
 #[cfg(target_os = "linux")]
 pub use requeue::RawRequeueCondvar;
 pub use rwlock::RawQueuedRwLock;
@@ -71,7 +76,7 @@ pub use word::has_restartable_sequences;
 /// memory, 0.6 MB, takes up room as it is used. A program with [`Extended`] locks also calls [`has_slice_extension`].
 pub fn prepare() {
     // The results are not needed: what cannot be had now is looked for again.
-    let _ = (cpu::waiting(), condvar::at_once(), has_restartable_sequences());
+    let _ = (cpu::waiting(), allowed::cpus(), has_restartable_sequences());
     #[cfg(target_os = "linux")]
     let _ = exit::key();
 }

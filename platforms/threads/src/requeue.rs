@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use holdfast_locks::{Futexes, HybridPvQspin, Platform, RawLock, RequeueCondvar};
 
-use crate::condvar::at_once;
 use crate::cpu::{ThisThread, ThreadAddress, ThreadWord};
 use crate::raw::RawHybrid;
 use crate::{allowed, fork, os};
@@ -29,9 +28,9 @@ impl Futexes for ThisThread {
 
 /// A condition variable for threads that hold a [`RawHybrid`] or any other mutex. It takes 16 bytes.
 ///
-/// A broadcast wakes two threads for each CPU, and moves the others to the mutex: each thread wakes the next one when
-/// it has got the mutex. Unlike [`RawCondvar`](crate::RawCondvar) it may be freed before the woken threads have the
-/// mutex, after [`destroy`](RawRequeueCondvar::destroy), and the child of a `fork` may use it.
+/// A broadcast wakes 64 threads for each CPU by one system call, and moves the others to the mutex: each thread wakes
+/// the next one when it has got the mutex. The condition variable may be freed before the woken threads have the mutex,
+/// after [`destroy`](RawRequeueCondvar::destroy), and the child of a `fork` may use it.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct RawRequeueCondvar(RequeueCondvar<ThreadWord, ThreadAddress>);
@@ -95,16 +94,17 @@ impl RawRequeueCondvar {
         ThisThread::new().wake(queue, 1);
     }
 
-    /// Notifies a thread, if one waits.
+    /// Notifies the thread that has slept for longest. Returns `false` if no thread waits.
     #[inline]
-    pub fn notify_one(&self) {
-        self.0.notify_one(&ThisThread::new());
+    pub fn notify_one(&self) -> bool {
+        self.0.notify_one(&ThisThread::new())
     }
 
-    /// Notifies all waiting threads.
+    /// Notifies all waiting threads. Returns how many there were, with those that were notified before and have not
+    /// woken yet.
     #[inline]
-    pub fn notify_all(&self) {
-        self.0.notify_all(&ThisThread::new(), at_once());
+    pub fn notify_all(&self) -> u32 {
+        self.0.notify_all(&ThisThread::new(), allowed::at_once())
     }
 
     /// Waits until no thread accesses the condition variable any more, so that its memory may be freed. All waiting
@@ -117,5 +117,63 @@ impl RawRequeueCondvar {
 impl Default for RawRequeueCondvar {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use core::sync::atomic::AtomicU32;
+    use core::sync::atomic::Ordering::Relaxed;
+    use std::thread;
+
+    use lock_api_04::RawMutex;
+
+    use super::*;
+    use crate::condvar::tests::take_turns;
+
+    #[test]
+    fn two_threads_take_turns() {
+        let changed = RawRequeueCondvar::new();
+        take_turns(&changed, RawRequeueCondvar::wait, RawRequeueCondvar::notify_all, || ());
+    }
+
+    /// The kernel moves the threads that a broadcast does not wake, and each thread wakes the next one.
+    #[test]
+    fn a_broadcast_that_wakes_one_thread_reaches_all() {
+        const THREADS: u32 = 8;
+        const ROUNDS: u32 = 50;
+        let (mutex, changed) = (RawHybrid::INIT, RawRequeueCondvar::new());
+        let (mutex, changed) = (&mutex, &changed);
+        let (round, arrived) = (&AtomicU32::new(0), &AtomicU32::new(0));
+        let locked = |section: &dyn Fn()| {
+            mutex.lock();
+            section();
+            // SAFETY: locked above.
+            unsafe { mutex.unlock() };
+        };
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(move || {
+                    for this in 1..=ROUNDS {
+                        locked(&|| {
+                            arrived.fetch_add(1, Relaxed);
+                            while round.load(Relaxed) < this {
+                                // SAFETY: locked by `locked`.
+                                unsafe { changed.wait(mutex, None) };
+                            }
+                        });
+                    }
+                });
+            }
+            for this in 1..=ROUNDS {
+                // All threads wait for the round, most of them asleep.
+                while arrived.load(Relaxed) < this * THREADS {
+                    thread::yield_now();
+                }
+                locked(&|| round.store(this, Relaxed));
+                changed.0.notify_all(&ThisThread::new(), 1);
+            }
+        });
+        assert_eq!(arrived.load(Relaxed), ROUNDS * THREADS);
     }
 }

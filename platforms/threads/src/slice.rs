@@ -35,7 +35,7 @@ use std::time::Instant;
 
 use lock_api_04::{GuardNoSend, RawMutex, RawMutexTimed};
 
-use crate::condvar::RawCondvar;
+use crate::RawCondvar;
 use crate::raw::RawHybrid;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]

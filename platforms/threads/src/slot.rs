@@ -178,6 +178,7 @@ mod tests {
     use holdfast_locks::{RawLock, Word};
 
     use super::*;
+    use crate::condvar::RawCondvar;
     use crate::{ThisThread, ThreadWord};
 
     /// Counts by two threads that cannot have numbers, and one that has. Threads without numbers yield instead of
@@ -230,7 +231,9 @@ mod tests {
         TAKEN[0].store(u64::MAX - 1, Relaxed);
         crate::for_each_raw_lock!(count_without_numbers);
         TAKEN[0].store(u64::MAX, Relaxed);
-        crate::condvar::tests::take_turns(|| assert_eq!(super::numbered(), None));
+        let unnumbered = || assert_eq!(super::numbered(), None);
+        let changed = &RawCondvar::new();
+        crate::condvar::tests::take_turns(changed, RawCondvar::wait, RawCondvar::notify_all, unnumbered);
         TAKEN.iter().for_each(|bits| bits.store(0, Relaxed));
     }
 }

@@ -179,6 +179,10 @@ fn describe(linux: Option<&Linux>, config: &Config, vm: &holdfast_sim::Vm) -> Re
         here = here.cpu_pm();
     }
     here = here.nice(vm.host.nice).proximity_domains(vm.domains.clone());
+    here = here.from(Duration::from_nanos(vm.stay.from_ns));
+    if let Some(ns) = vm.stay.until_ns {
+        here = here.until(Duration::from_nanos(ns));
+    }
     if let Some(ns) = vm.host.halt_poll_cap_ns {
         here = here.halt_poll_ns(u32::try_from(ns).unwrap_or(u32::MAX));
     }

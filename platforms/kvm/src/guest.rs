@@ -37,8 +37,15 @@ pub(crate) struct Guest {
     pub(crate) ports: Option<Ports>,
     /// Where the threads of its vCPUs stop while it migrates.
     pub(crate) gate: Gate<VcpuFd>,
+    /// Set when the threads of its vCPUs must end before those of others.
+    pub(crate) leaves: AtomicBool,
+    /// Whether its vCPUs have started and it is not destroyed.
+    here: AtomicBool,
     created: Instant,
-    instance: Mutex<Instance>,
+    /// `None` once it is destroyed.
+    instance: Mutex<Option<Instance>>,
+    /// KVM's last statistics of a guest that is destroyed.
+    last: OnceLock<HostCounts>,
     moved: Mutex<Moved>,
     /// KVM's statistics when the counts were zeroed.
     zeroed: OnceLock<HostCounts>,
@@ -72,8 +79,11 @@ impl Guest {
             zeroed: OnceLock::new(),
             vm: vm.clone(),
             gate: Gate::new(vm.vcpus),
+            leaves: AtomicBool::new(false),
+            here: AtomicBool::new(false),
             moved: Mutex::default(),
-            instance: Mutex::new(instance),
+            instance: Mutex::new(Some(instance)),
+            last: OnceLock::new(),
             memory,
             created,
         };
@@ -96,7 +106,7 @@ impl Guest {
             self.started.store(true, Ordering::Release);
         }
         if reported.zeroed {
-            self.zeroed.get_or_init(|| self.instance().counts());
+            self.zeroed.get_or_init(|| self.counts());
         }
         if reported.is_done() {
             self.done.store(true, Ordering::Release);
@@ -110,8 +120,34 @@ impl Guest {
         }
     }
 
-    fn instance(&self) -> MutexGuard<'_, Instance> {
+    fn instance(&self) -> MutexGuard<'_, Option<Instance>> {
         self.instance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns KVM's statistics of the guest, the last ones if it is destroyed.
+    fn counts(&self) -> HostCounts {
+        match &*self.instance() {
+            Some(instance) => instance.counts(),
+            None => self.last.get().cloned().unwrap_or_default(),
+        }
+    }
+
+    /// Notes that the vCPUs start.
+    pub(crate) fn come(&self) {
+        self.here.store(true, Ordering::Release);
+    }
+
+    /// Returns whether the vCPUs have started and the VM is not destroyed.
+    pub(crate) fn is_here(&self) -> bool {
+        self.here.load(Ordering::Acquire)
+    }
+
+    /// Destroys the VM. The threads of its vCPUs must have ended.
+    pub(crate) fn destroy(&self) {
+        self.here.store(false, Ordering::Release);
+        if let Some(instance) = self.instance().take() {
+            self.last.get_or_init(|| instance.counts());
+        }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Reported> {
@@ -121,19 +157,22 @@ impl Guest {
 
     /// Returns KVM's statistics of vCPU `number` that are not 0.
     pub(crate) fn statistics(&self, number: u32) -> Vec<(String, u64)> {
-        nonzero(self.instance().of_vcpu(number as usize)).collect()
+        let instance = self.instance();
+        let values = instance.as_ref().map(|instance| instance.of_vcpu(number as usize));
+        nonzero(values.unwrap_or_default()).collect()
     }
 
     /// Makes the counts of guest and host begin again, unless they have. A guest with a kernel is asked to report its
-    /// counters. The host's counts begin again when it has done so, others at once.
+    /// counters. The host's counts begin again when it has done so, others at once. So do those of a guest that is not
+    /// there.
     ///
     /// A guest that does not take interrupts yet loses the request, so the caller must repeat it.
     pub(crate) fn zero_counts(&self) -> Result<(), Error> {
         if self.zeroed.get().is_some() {
             return Ok(());
         }
-        if !matches!(self.vm.payload, Payload::Image(Task::Kernel(_))) {
-            self.zeroed.get_or_init(|| self.instance().counts());
+        if !self.is_here() || !matches!(self.vm.payload, Payload::Image(Task::Kernel(_))) {
+            self.zeroed.get_or_init(|| self.counts());
             return Ok(());
         }
         // Fixed delivery to the CPU with APIC ID 0, triggered by an edge.
@@ -142,7 +181,9 @@ impl Guest {
             data: u32::from(layout::SNAPSHOT_VECTOR),
             ..kvm_msi::default()
         };
-        let sent = self.instance().fd.signal_msi(request);
+        let Some(sent) = self.instance().as_ref().map(|instance| instance.fd.signal_msi(request)) else {
+            return Ok(());
+        };
         let refused = |error| {
             let tried = format!("{}: interrupt vcpu 0 to zero its counts (KVM_SIGNAL_MSI)", self.vm.name);
             Error::host(tried, error)
@@ -157,11 +198,12 @@ impl Guest {
     /// Returns an error if KVM refuses a step. The guest cannot continue then.
     pub(crate) fn migrate(&self, host: &Host, mp_state_only: bool) -> Result<Left, Error> {
         let vcpus = self.gate.take();
-        let mut instance = self.instance();
-        let (new, new_vcpus, moved) = to_new_vm(host, &self.vm, &self.memory, &instance, &vcpus, mp_state_only)?;
+        let mut place = self.instance();
+        let instance = place.as_mut().expect("no guest comes or goes in a run with migrations");
+        let (new, new_vcpus, moved) = to_new_vm(host, &self.vm, &self.memory, instance, &vcpus, mp_state_only)?;
         let left = Left {
             vcpus,
-            instance: mem::replace(&mut *instance, new),
+            instance: mem::replace(instance, new),
         };
         self.gate.give(new_vcpus);
         let mut all = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,7 +215,7 @@ impl Guest {
 
     /// Returns the report of the VM, with the host's counts. The threads of its vCPUs must have ended.
     pub(crate) fn report(self) -> VmReport {
-        let now = self.instance().counts();
+        let now = self.counts();
         let nothing = HostCounts::default();
         let before = self.zeroed.get().unwrap_or(&nothing);
         let of_vm = since(now.vm, &before.vm);
@@ -221,6 +263,14 @@ fn check(host: &Host, vm: &Vm) -> Result<(), Error> {
     for (what, count) in [("pcpus", vm.pins.len()), ("proximity domains", vm.domains.len())] {
         if count > vm.vcpus as usize {
             return invalid(format!("{what} given for {count} vcpus, but it has {}", vm.vcpus));
+        }
+    }
+    if let Some(until) = vm.until {
+        if vm.measured {
+            return invalid("it is measured, and so cannot leave before it is done".to_owned());
+        }
+        if until <= vm.from {
+            return invalid(format!("it leaves after {until:?}, and comes after {:?}", vm.from));
         }
     }
     if vm.split_irqchip && matches!(vm.payload, Payload::Linux(_)) {

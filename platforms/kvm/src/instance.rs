@@ -21,7 +21,7 @@ const TSS_ADDRESS: usize = 0xfffb_d000;
 const IOAPIC_PINS: u64 = 24;
 
 /// KVM's statistics of a VM.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct HostCounts {
     pub(crate) vm: Values,
     pub(crate) vcpus: Vec<Values>,

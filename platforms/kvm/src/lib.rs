@@ -19,6 +19,7 @@
 //! **No trust**: the VMM checks every length that a guest writes. A hostile guest ends its run with an error. What is
 //! kept of its reports is bounded, and its text is escaped for terminals.
 
+mod changes;
 mod cpuid;
 mod crash;
 mod error;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use holdfast_protocol::Crash;
 use kvm_ioctls::VcpuFd;
 
+use crate::changes::{Change, Changes};
 use crate::crash::capture;
 use crate::error::Error;
 use crate::guest::{Guest, Left};
@@ -68,13 +69,22 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval at which threads are signaled to end. A thread that was about to enter the guest misses the first signal.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Runs `vms` together until all measured ones are done.
+/// Runs `vms` together until all measured ones are done. A VM may come later ([`Vm::from`]), and a background VM may be
+/// destroyed before ([`Vm::until`]). Stock Linux guests begin together with those that are there.
 ///
 /// # Errors
 /// Returns an error if a VM cannot be created, fails or does not end in time. Nothing of the run is left then.
 pub fn run(vms: &[Vm], options: &Options<'_>) -> Result<Report, Error> {
     let host = Host::open()?;
     let image = options.image.unwrap_or_else(|| Image::embedded());
+    if options.migration.is_some()
+        && let Some(vm) = vms.iter().find(|vm| !vm.from.is_zero() || vm.until.is_some())
+    {
+        return Err(Error::Invalid {
+            vm: vm.name.clone(),
+            what: "it comes or goes, and so cannot migrate".to_owned(),
+        });
+    }
     prepare_signal();
     let start = Instant::now();
     let (mut guests, mut vcpus) = (Vec::new(), Vec::new());
@@ -91,17 +101,13 @@ pub fn run(vms: &[Vm], options: &Options<'_>) -> Result<Report, Error> {
         stop: AtomicBool::new(false),
         capture_all: AtomicBool::new(false),
     });
-    // Dropping this ends the threads, on every return.
+    // Dropping these ends the threads, on every return.
     let mut threads = Threads {
         session: Arc::clone(&session),
         handles: Vec::new(),
     };
-    for (guest, fds) in vcpus.into_iter().enumerate() {
-        for (number, fd) in (0..).zip(fds) {
-            threads.start(guest, number, fd)?;
-        }
-    }
-    let ended = session.wait(&host, &threads, start, options);
+    let mut changes = Changes::of(vms, vcpus);
+    let ended = session.wait(&host, &mut threads, &mut changes, start, options);
     let elapsed = start.elapsed();
     session
         .capture_all
@@ -156,11 +162,20 @@ impl Session {
         self.guests.iter().all(|guest| guest.done.load(Ordering::Acquire))
     }
 
-    /// Waits until the guests are done or a thread has recorded an error. Zeroes counts and migrates guests meanwhile.
+    /// Starts the guests, and waits until they are done or a thread has recorded an error. Removes guests, zeroes
+    /// counts and migrates guests meanwhile.
     ///
     /// # Errors
-    /// Returns an error if the time limit passes, the caller calls the run off, or KVM refuses a migration.
-    fn wait(&self, host: &Host, threads: &Threads, start: Instant, options: &Options<'_>) -> Result<(), Error> {
+    /// Returns an error if a thread cannot be started, the time limit passes, the caller calls the run off, or KVM
+    /// refuses a migration.
+    fn wait(
+        &self,
+        host: &Host,
+        threads: &mut Threads,
+        changes: &mut Changes,
+        start: Instant,
+        options: &Options<'_>,
+    ) -> Result<(), Error> {
         let mut migrate_at = options.migration.map(|migration| migration.every);
         while !self.is_over() {
             if is_called_off(options) {
@@ -174,7 +189,10 @@ impl Session {
                     states: Vec::new(),
                 });
             }
-            let mut pause = left.min(CHECK_INTERVAL);
+            while let Some(change) = changes.due(now) {
+                threads.carry_out(change)?;
+            }
+            let mut pause = left.min(CHECK_INTERVAL).min(changes.pause(now));
             match options.zero_at {
                 Some(at) if at > now => pause = pause.min(at - now),
                 Some(_) => self.guests.iter().try_for_each(Guest::zero_counts)?,
@@ -257,7 +275,7 @@ impl Session {
             return self.fail(Error::host(tried, error));
         }
         guest.lock().report.vcpus[number as usize].thread = thread_id().unwrap_or(0);
-        while !self.stop.load(Ordering::Acquire) {
+        while !self.stop.load(Ordering::Acquire) && !guest.leaves.load(Ordering::Acquire) {
             let must_stop = guest.gate.is_closed();
             // KVM then completes what it emulates, and returns without an entry. The state is whole then.
             fd.set_kvm_immediate_exit(must_stop.into());
@@ -300,13 +318,11 @@ impl Session {
         state
     }
 
-    /// Lets the Linux guests begin once all guests of the run have started.
+    /// Lets the Linux guests begin once all guests that are there have started.
     fn start_together(&self) {
-        if self.guests.iter().all(|guest| guest.started.load(Ordering::Acquire)) {
-            self.guests
-                .iter()
-                .filter_map(|guest| guest.ports.as_ref())
-                .for_each(Ports::start);
+        let here = || self.guests.iter().filter(|guest| guest.is_here());
+        if here().all(|guest| guest.started.load(Ordering::Acquire)) {
+            here().filter_map(|guest| guest.ports.as_ref()).for_each(Ports::start);
         }
     }
 
@@ -357,10 +373,10 @@ impl Session {
     }
 }
 
-/// The vCPU threads of a run. Dropping this ends them all.
+/// The vCPU threads of a run, each with the number of its guest. Dropping this ends them all.
 struct Threads {
     session: Arc<Session>,
-    handles: Vec<JoinHandle<()>>,
+    handles: Vec<(usize, JoinHandle<()>)>,
 }
 
 impl Threads {
@@ -370,24 +386,48 @@ impl Threads {
         let body = move || session.run_vcpu(guest, number, fd);
         let started = Builder::new().name(format!("CPU {number}/KVM")).spawn(body);
         let handle = started.map_err(|error| Error::host(format!("start the thread of vcpu {number}"), error))?;
-        self.handles.push(handle);
+        self.handles.push((guest, handle));
         Ok(())
+    }
+
+    fn carry_out(&mut self, change: Change) -> Result<(), Error> {
+        match change {
+            Change::Start { guest, vcpus } => {
+                self.session.guests[guest].come();
+                (0..)
+                    .zip(vcpus)
+                    .try_for_each(|(number, fd)| self.start(guest, number, fd))
+            }
+            Change::Remove { guest } => {
+                self.session.guests[guest].leaves.store(true, Ordering::Release);
+                self.end_of(|of| of == guest);
+                self.session.guests[guest].destroy();
+                // The guests that remain may all have started.
+                self.session.start_together();
+                Ok(())
+            }
+        }
     }
 
     /// Makes all threads leave their guests.
     fn interrupt(&self) {
-        let running = self.handles.iter().filter(|thread| !thread.is_finished());
-        running.for_each(interrupt);
+        self.handles.iter().for_each(|(_, thread)| signal(thread));
     }
 
     /// Ends all threads, and waits until they have ended.
     fn end(&mut self) {
         self.session.stop.store(true, Ordering::Release);
-        while self.handles.iter().any(|thread| !thread.is_finished()) {
-            self.interrupt();
+        self.end_of(|_| true);
+    }
+
+    /// Waits until the threads of the guests that `ends` selects have ended, which must have been told to end.
+    fn end_of(&mut self, ends: impl Fn(usize) -> bool) {
+        let ending: Vec<_> = self.handles.extract_if(.., |(guest, _)| ends(*guest)).collect();
+        while ending.iter().any(|(_, thread)| !thread.is_finished()) {
+            ending.iter().for_each(|(_, thread)| signal(thread));
             thread::sleep(SIGNAL_INTERVAL);
         }
-        for handle in self.handles.drain(..) {
+        for (_, handle) in ending {
             // After a panic of this VMM in a vCPU's thread the run's results are unreliable.
             let joined = handle.join();
             if let Err(panic) = joined
@@ -402,6 +442,13 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// Makes `thread` leave its guest, if it has not ended.
+fn signal(thread: &JoinHandle<()>) {
+    if !thread.is_finished() {
+        interrupt(thread);
     }
 }
 

@@ -1,5 +1,7 @@
 //! The description of a virtual machine.
 
+use std::time::Duration;
+
 use holdfast_protocol::{Task, layout};
 
 use crate::linux::Linux;
@@ -55,6 +57,8 @@ pub struct Vm {
     pub(crate) split_irqchip: bool,
     pub(crate) cpu_pm: bool,
     pub(crate) domains: Vec<u32>,
+    pub(crate) from: Duration,
+    pub(crate) until: Option<Duration>,
     pub(crate) payload: Payload,
 }
 
@@ -94,6 +98,8 @@ impl Vm {
             split_irqchip: false,
             cpu_pm: false,
             domains: Vec::new(),
+            from: Duration::ZERO,
+            until: None,
             payload,
         }
     }
@@ -179,6 +185,21 @@ impl Vm {
     #[must_use]
     pub fn proximity_domains(mut self, domains: Vec<u32>) -> Vm {
         self.domains = domains;
+        self
+    }
+
+    /// Sets the time since the start of the run at which the vCPUs start. The VM exists before. Default: 0.
+    #[must_use]
+    pub fn from(mut self, from: Duration) -> Vm {
+        self.from = from;
+        self
+    }
+
+    /// Sets the time since the start of the run at which the VM is destroyed, which must be a background VM. Its memory
+    /// stays allocated until the run ends. Default: with the run.
+    #[must_use]
+    pub fn until(mut self, until: Duration) -> Vm {
+        self.until = Some(until);
         self
     }
 

@@ -79,12 +79,6 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
         if vm.inside.is_some() {
             refuse("inside", "the VMM's guest kernel is no hypervisor");
         }
-        if vm.stay.from_ns > 0 {
-            refuse("from", TOGETHER);
-        }
-        if vm.stay.until_ns.is_some() {
-            refuse("until", TOGETHER);
-        }
         if vm.group.is_some() {
             refuse("parent", GROUPS);
         }
@@ -100,6 +94,7 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
             lock_hints,
             preempted_flag,
             waits_for_sipi,
+            // It follows `from`.
             dormant: _,
             // It follows `inside`.
             nested: _,
@@ -204,9 +199,6 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
     }));
     found
 }
-
-/// Why guests that come or go are refused.
-const TOGETHER: &str = "the VMM starts all guests of a run together, and ends them together";
 
 /// Returns whether this host can pass HLT and PAUSE through. A host without a KVM refuses the whole run.
 pub(super) fn passes_halts() -> bool {

@@ -13,5 +13,6 @@ mod machine_code;
 mod migration;
 mod paravirtual;
 mod quiet;
+mod stay;
 mod tracing;
 mod without;

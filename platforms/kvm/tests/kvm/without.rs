@@ -1,5 +1,7 @@
 //! Tests that need no KVM.
 
+use std::time::Duration;
+
 use holdfast_kvm::{Error, Host, Image, Options, Task, Vm, run};
 
 #[test]
@@ -26,6 +28,9 @@ fn vms_that_cannot_be_are_refused_before_anything_starts() {
     refused(Vm::new("odd", 1, Task::Hog).memory((64 << 20) + 1));
     refused(Vm::new("large", 1, Task::Hog).memory(1 << 40));
     refused(Vm::new("crowded", 250, Task::Hog).memory(16 << 20));
+    let second = Duration::from_secs(1);
+    refused(Vm::new("leaving", 1, Task::Hog).until(second));
+    refused(Vm::new("gone", 1, Task::Hog).background().from(second).until(second));
     refused(Vm::new("pinned", 1, Task::Hog).pinned(vec![vec![0], vec![0]]));
 }
 

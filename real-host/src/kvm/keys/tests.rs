@@ -24,7 +24,6 @@ const REFUSED: &[&str] = &[
     "boot.exits",
     "boot_timer",
     "cpu_pm",
-    "from",
     "inside",
     "lock_hints",
     "netperf.transactions",
@@ -36,7 +35,6 @@ const REFUSED: &[&str] = &[
     "sev",
     "shares",
     "starts_cpus",
-    "until",
     "vcpu_quota",
 ];
 

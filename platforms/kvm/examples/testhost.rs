@@ -1,7 +1,11 @@
 //! Helpers for the test host. `testhost hold` keeps a virtual machine open, whose existence keeps the host's jump
-//! labels from changing. `testhost noise SECONDS` measures how much of each CPU other work takes.
+//! labels from changing. `testhost noise SECONDS` measures how much of each CPU other work takes. `testhost refuse
+//! IOCTL COMMAND...` runs a command for which KVM lacks an `ioctl`: a filter of system calls refuses it.
+#![expect(unsafe_code, reason = "installs a filter of system calls")]
 
-use std::process::ExitCode;
+use std::mem::offset_of;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,7 +26,8 @@ fn main() -> ExitCode {
             }
             Err(_) => Err(format!("noise: {seconds}, expected a number of seconds")),
         },
-        _ => Err("usage: testhost hold | testhost noise SECONDS".to_owned()),
+        ["refuse", ioctl, program, ref arguments @ ..] => refuse(ioctl, program, arguments),
+        _ => Err("usage: testhost hold | testhost noise SECONDS | testhost refuse IOCTL COMMAND...".to_owned()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -44,6 +49,56 @@ fn hold() -> Result<(), String> {
     loop {
         thread::park();
     }
+}
+
+/// `ioctl`s that a migration needs, with their numbers (Linux `include/uapi/linux/kvm.h`).
+const REFUSED: [(&str, u32); 4] = [
+    ("KVM_GET_MP_STATE", 0x8004_ae98),
+    ("KVM_GET_LAPIC", 0x8400_ae8e),
+    ("KVM_SET_CLOCK", 0x4030_ae7b),
+    ("KVM_SIGNAL_MSI", 0x4020_aea5),
+];
+
+/// Executes `program`, whose `ioctl`s named `ioctl` fail with ENOTTY from now on.
+fn refuse(ioctl: &str, program: &str, arguments: &[&str]) -> Result<(), String> {
+    let known = REFUSED.iter().find(|(name, _)| *name == ioctl);
+    let &(_, request) = known.ok_or_else(|| format!("refuse: {ioctl}, expected one of {REFUSED:?}"))?;
+    let load = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    let unequal = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    let end = (libc::BPF_RET | libc::BPF_K) as u16;
+    let statement = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
+    let unless = |k, jf| libc::sock_filter {
+        code: unequal,
+        jt: 0,
+        jf,
+        k,
+    };
+    // The request is the second argument. Its lower half comes first on x86-64, and the kernel looks at no more.
+    let argument = offset_of!(libc::seccomp_data, args) + size_of::<u64>();
+    let mut filter = [
+        statement(load, offset_of!(libc::seccomp_data, nr) as u32),
+        unless(libc::SYS_ioctl as u32, 3),
+        statement(load, argument as u32),
+        unless(request, 1),
+        statement(end, libc::SECCOMP_RET_ERRNO | libc::ENOTTY as u32),
+        statement(end, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program_of_filter = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: the call reads only its arguments.
+    let without_privileges = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } == 0;
+    let with = &raw const program_of_filter;
+    // SAFETY: the call reads the program, which is valid and has the given length.
+    let installed =
+        without_privileges && unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, with) } == 0;
+    if !installed {
+        let error = std::io::Error::last_os_error();
+        return Err(format!("refuse: cannot filter system calls: {error}"));
+    }
+    let error = Command::new(program).args(arguments).exec();
+    Err(format!("refuse: cannot execute {program}: {error}"))
 }
 
 /// Reads the clock without a pause on each CPU. Gaps longer than 200 µs were taken by other work.

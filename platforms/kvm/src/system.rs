@@ -99,8 +99,8 @@ impl Host {
         let memory = Memory::map(vm.name(), layout::MEMORY_MIN)?;
         let (first, vcpus) = Instance::create(self, &vm, &memory)?;
         rebuild_apic_map(&vcpus)
-            .and_then(|()| migration::kick(&first.fd, 0))
-            .map_err(|error| Error::host("kick a vcpu (KVM_SIGNAL_MSI)", error))?;
+            .map_err(|error| Error::host("set a local apic (KVM_GET_LAPIC, KVM_SET_LAPIC)", error))?;
+        migration::kick(&first.fd, 0).map_err(|error| Error::host("kick a vcpu (KVM_SIGNAL_MSI)", error))?;
         let to_new_vm = |from, vcpus, mp_state_only| to_new_vm(self, &vm, &memory, from, vcpus, mp_state_only);
         let (second, vcpus, _) = to_new_vm(&first, &vcpus[..], mp_state_only)?;
         // Only a migration reads the latch.

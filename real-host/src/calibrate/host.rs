@@ -36,8 +36,12 @@ fn nearest(version: Option<(u32, u32)>) -> SchedulerKind {
     match version {
         Some((2, _)) => SchedulerKind::Cfs2637,
         Some((3, _)) => SchedulerKind::Cfs33,
-        Some((4 | 5, _) | (6, 0..=5)) => SchedulerKind::Cfs412,
+        Some((4 | 5, _)) => SchedulerKind::Cfs412,
+        Some((6, 0..=5)) => SchedulerKind::Cfs61,
         Some((6, 6..=11)) => SchedulerKind::Eevdf66,
+        Some((6, 15..)) => SchedulerKind::Eevdf618,
+        Some((7.., _)) => SchedulerKind::Eevdf73,
+        // Also what no release is known of.
         _ => SchedulerKind::Eevdf612,
     }
 }
@@ -151,6 +155,7 @@ mod tests {
             Some((2, 6)),
             Some((3, 10)),
             Some((5, 15)),
+            Some((6, 1)),
             Some((6, 6)),
             Some((6, 18)),
             Some((7, 2)),

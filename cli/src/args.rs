@@ -442,7 +442,8 @@ pub struct ValidateArgs {
     /// Runs of each cell; with --against threads or kvm, measurements of each [default: each experiment's, or 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub seeds: Option<u32>,
-    /// With --against threads or kvm: only these locks, as in --locks ticket,pv-qspin
+    /// With --against threads or kvm: only these locks, as in --locks ticket,pv-qspin; with --linux, of pvspin,
+    /// nopvspin and test-and-set
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     pub locks: Vec<String>,
     /// With --against threads or kvm: numbers of threads or vCPUs, on two CPUs

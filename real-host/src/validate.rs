@@ -6,9 +6,12 @@ pub mod linux;
 pub mod threads;
 
 pub use holdfast_locks::LockKind;
+pub use linux::Spinlock;
+
+use judge::Row;
 
 /// Settings of a comparison.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Numbers of threads or vCPUs, dealt to two CPUs in turn.
     pub contenders: Vec<u32>,
@@ -17,6 +20,10 @@ pub struct Settings {
     pub sections_ns: Vec<u64>,
     /// The locks to measure.
     pub locks: Vec<LockKind>,
+    /// The spinlocks of stock Linux guests to measure.
+    pub spinlocks: Vec<Spinlock>,
+    /// Rows of an earlier comparison of the same guests, which was interrupted. Their samples are not measured again.
+    pub measured: Vec<Row>,
     /// Number of measurements of each lock, and of simulated histories with guests.
     pub rounds: u32,
     /// Length of each measurement and simulation, in milliseconds.
@@ -30,6 +37,8 @@ impl Settings {
             contenders: vec![2, 4, 8],
             sections_ns: vec![short_ns, 5_000],
             locks: LockKind::ALL.to_vec(),
+            spinlocks: Vec::new(),
+            measured: Vec::new(),
             rounds: 3,
             cell_ms: 100,
         }
@@ -46,6 +55,8 @@ impl Settings {
             contenders: vec![2, 4],
             sections_ns: Vec::new(),
             locks: Vec::new(),
+            spinlocks: Spinlock::ALL.to_vec(),
+            measured: Vec::new(),
             rounds: 3,
             cell_ms: 2_000,
         }

@@ -93,7 +93,7 @@ fn check_options(args: &ValidateArgs) -> Result<(), Refused> {
         Against::Threads => with == locks || option == "--seeds",
         // A stock kernel has its own locks and sections.
         Against::Kvm if args.linux.is_some() => {
-            matches!(option, "--linux" | "--profile" | "--contenders" | "--seeds")
+            matches!(option, "--linux" | "--profile" | "--locks" | "--contenders" | "--seeds")
         }
         Against::Kvm => with == locks || option == "--seeds",
         Against::LinuxSched => option == "--measure" || option == "an experiment",

@@ -1,10 +1,10 @@
 //! Judges predictions by measurements: ratios, and the order of the locks.
 
 use holdfast_lab::stats::Summary;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A lock in one topology.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Number of threads or vCPUs, on two CPUs.
     pub threads: u32,
@@ -35,8 +35,14 @@ impl Row {
         (ratio > 0.0 && ratio.is_finite()).then(|| ratio.ln())
     }
 
-    fn range(&self) -> Option<(f64, f64)> {
+    /// Returns the smallest and the largest sample.
+    pub fn range(&self) -> Option<(f64, f64)> {
         Summary::of(&self.samples).map(|summary| (summary.min, summary.max))
+    }
+
+    /// Returns whether this is the row of `path` with `lock` in a guest of `vcpus`.
+    pub fn is_of(&self, path: &str, vcpus: u32, lock: &str) -> bool {
+        self.path.as_deref() == Some(path) && self.threads == vcpus && self.lock == lock
     }
 
     fn is_beside(&self, other: &Row) -> bool {

@@ -24,12 +24,35 @@ use crate::linux::{KernelPath, Linux};
 /// Real time after which a guest counts as lost. A stock kernel boots in 10 to 20 s in an emulated host.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The spinlocks of a stock guest, with what the simulator takes for them.
-const LOCKS: [(&str, LockKind); 3] = [
-    ("pvspin", LockKind::HybridPvQspin),
-    ("nopvspin", LockKind::HybridPvQspin),
-    ("test-and-set", LockKind::HybridPvQspin),
-];
+/// The spinlock that a stock kernel chooses at boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spinlock {
+    /// Paravirtual queued spinlocks, the default.
+    Pvspin,
+    /// The native queued spinlock: the kernel's parameter `nopvspin`.
+    Nopvspin,
+    /// Test-and-set, where the kick (`PV_UNHALT`) is withheld.
+    TestAndSet,
+}
+
+impl Spinlock {
+    /// All members of this type.
+    pub const ALL: [Spinlock; 3] = [Spinlock::Pvspin, Spinlock::Nopvspin, Spinlock::TestAndSet];
+
+    /// Returns the name in tables and arguments.
+    pub fn name(self) -> &'static str {
+        match self {
+            Spinlock::Pvspin => "pvspin",
+            Spinlock::Nopvspin => "nopvspin",
+            Spinlock::TestAndSet => "test-and-set",
+        }
+    }
+
+    /// Returns the spinlock with `name`.
+    pub fn named(name: &str) -> Option<Spinlock> {
+        Spinlock::ALL.into_iter().find(|spinlock| spinlock.name() == name)
+    }
+}
 
 /// A path with a lock that the threads of a process share, by the names in the measured profiles.
 struct Path {
@@ -94,11 +117,12 @@ fn kernel_of(release: &str) -> &'static Shipped {
 }
 
 /// Returns the configuration of one lock, without the times of its calls.
-fn stock(settings: &Settings, lock: usize, vcpus: u32, machine: &Config) -> Config {
-    let mut config = config(settings, LOCKS[lock].1, vcpus, 0, machine);
+fn stock(settings: &Settings, lock: Spinlock, vcpus: u32, machine: &Config) -> Config {
+    // As in Linux, the kernel chooses another lock by its parameter, or if it is not offered the kick.
+    let mut config = config(settings, LockKind::HybridPvQspin, vcpus, 0, machine);
     let vm = &mut config.vms[0];
-    vm.boot.kernel.nopvspin = lock == 1;
-    vm.host.pv_unhalt &= lock != 2;
+    vm.boot.kernel.nopvspin = lock == Spinlock::Nopvspin;
+    vm.host.pv_unhalt &= lock != Spinlock::TestAndSet;
     config
 }
 
@@ -125,7 +149,7 @@ pub fn compare(
 ) -> Result<(), Failure> {
     let machine = machine_here(profile, host)?;
     let kernel = kernel_of(&linux.kernel.release());
-    let cells = 1 + settings.contenders.len() * LOCKS.len();
+    let cells = 1 + settings.contenders.len() * settings.spinlocks.len();
     let total = (PATHS.len() * cells * (settings.rounds as usize + 1)) as u64;
     let mut next = |what: String| match step(&what, total).is_break() {
         true => Err(Failure::CalledOff),
@@ -133,10 +157,10 @@ pub fn compare(
     };
     for path in &PATHS {
         let share = path.share(kernel);
-        let cell = |lock: usize, vcpus: u32| Cell {
+        let cell = |lock: Spinlock, vcpus: u32| Cell {
             vcpus,
             section_ns: 0,
-            lock: LOCKS[lock].0.to_owned(),
+            lock: lock.name().to_owned(),
             linux: Some((
                 Linux {
                     path: path.path,
@@ -150,7 +174,12 @@ pub fn compare(
             lost: Vec::new(),
         };
         let mut run = |cell: &mut Cell| -> Result<(), Failure> {
-            for round in 0..settings.rounds {
+            let is_here = |row: &&Row| row.is_of(path.name, cell.vcpus, &cell.lock);
+            if let Some(row) = settings.measured.iter().find(is_here) {
+                cell.samples.clone_from(&row.samples);
+                cell.lost.clone_from(&row.lost);
+            }
+            for round in cell.samples.len() as u32..settings.rounds {
                 next(format!(
                     "{}, {} vCPUs, round {}: {}",
                     path.name,
@@ -162,19 +191,19 @@ pub fn compare(
             }
             Ok(())
         };
-        let mut alone = cell(0, 1);
+        let mut alone = cell(Spinlock::Pvspin, 1);
         run(&mut alone)?;
         let times = calibrate(&mut alone, share, settings.rounds, call_off, keep)?;
         for &vcpus in &settings.contenders {
-            let mut cells: Vec<Cell> = (0..LOCKS.len()).map(|lock| cell(lock, vcpus)).collect();
-            for cell in &mut cells {
-                run(cell)?;
+            for &lock in &settings.spinlocks {
+                let mut cell = cell(lock, vcpus);
+                run(&mut cell)?;
                 cell.section_ns = times.held_ns;
                 times.clone_into_config(&mut cell.config);
+                predict(vec![cell], settings.rounds, call_off)?
+                    .into_iter()
+                    .for_each(&mut *keep);
             }
-            predict(cells, settings.rounds, call_off)?
-                .into_iter()
-                .for_each(&mut *keep);
         }
     }
     Ok(())

@@ -33,6 +33,7 @@ fn what_is_listed_can_be_shown() {
             "ebizzy-tlb",
             "ebizzy-wait-early",
             "linux-pvspin",
+            "linux-hackbench",
             "live-migration",
             "dbench-overcommit",
             "nested-kernbench"

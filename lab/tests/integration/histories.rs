@@ -30,6 +30,7 @@ const SCALES: &[(&str, f64)] = &[
     ("avic-hackbench", 0.00005),
     ("boot-64", 0.05),
     ("kernel-build-contention", 0.0005),
+    ("linux-hackbench", 0.0005),
     ("linux-pvspin", 0.002),
     ("settings", 0.01),
 ];

@@ -160,7 +160,7 @@ fn describe(linux: Option<&Linux>, config: &Config, vm: &holdfast_sim::Vm) -> Re
         wanted.map_or_else(|| (0..most).collect(), |pcpus| folded(pcpus, most))
     };
     let payload = match linux.filter(|_| vm.measured) {
-        Some(linux) => Vm::linux(vm.name.clone(), vm.vcpus, contending(linux, vm)?),
+        Some(linux) => Vm::linux(vm.name.clone(), vm.vcpus, stock(linux, vm)?),
         None => Vm::new(vm.name.clone(), vm.vcpus, Task::Kernel(vm.boot.clone())),
     };
     let mut here = payload
@@ -189,21 +189,33 @@ fn describe(linux: Option<&Linux>, config: &Config, vm: &holdfast_sim::Vm) -> Re
     Ok(if vm.measured { here } else { here.background() })
 }
 
-/// Returns the part of the guest's workload that a stock Linux runs.
-fn contending(linux: &Linux, vm: &holdfast_sim::Vm) -> Result<Linux, Failure> {
-    let Workload::Contend(contend) = &vm.boot.workload else {
-        let what = format!("{}: a stock Linux guest runs only the workload contend", vm.name);
-        return Err(Failure::Invalid(what));
-    };
-    Ok(Linux {
+/// Returns the stock Linux with the guest's workload.
+fn stock(linux: &Linux, vm: &holdfast_sim::Vm) -> Result<Linux, Failure> {
+    let linux = Linux {
         nopvspin: vm.boot.kernel.nopvspin,
-        threads: contend.tasks,
-        // Without a span the number of calls ends the interval, or the longest time that a guest measures.
-        calls: contend.span_ns.map_or(contend.calls, |_| u64::MAX),
-        duration_ns: contend.span_ns.unwrap_or(linux.duration_ns),
-        think_ns: contend.think_ns,
         ..linux.clone()
-    })
+    };
+    match &vm.boot.workload {
+        Workload::Contend(contend) => Ok(Linux {
+            threads: contend.tasks,
+            // Without a span the number of calls ends the interval, or the longest time that a guest measures.
+            calls: contend.span_ns.map_or(contend.calls, |_| u64::MAX),
+            duration_ns: contend.span_ns.unwrap_or(linux.duration_ns),
+            think_ns: contend.think_ns,
+            ..linux
+        }),
+        Workload::Hackbench(messages) => Ok(Linux {
+            messages: Some(messages.clone()),
+            ..linux
+        }),
+        _ => {
+            let what = format!(
+                "{}: a stock Linux guest runs only the workloads contend and hackbench",
+                vm.name
+            );
+            Err(Failure::Invalid(what))
+        }
+    }
 }
 
 /// Returns the offers to a guest, with their features.
@@ -288,8 +300,8 @@ pub fn remarks(plan: &Plan, linux: Option<&Linux>) -> Vec<String> {
     ];
     if let Some(linux) = linux {
         remarks.push(format!(
-            "all keys of measured guests except vcpus, affinity, nopvspin, contend.tasks, contend.think, contend.calls, contend.span \
-             and the features that the host offers: Linux {} has its own locks and its own critical sections (without \
+            "all keys of measured guests except vcpus, affinity, nopvspin, contend.tasks, contend.think, contend.calls, \
+             contend.span, hackbench.channel, hackbench.groups, hackbench.pairs, hackbench.loops and the features that the host offers: Linux {} has its own locks and its own critical sections (without \
              contend.span a guest measures for at most {:.0} s)",
             linux.kernel.release(),
             linux.duration_ns as f64 / 1e9

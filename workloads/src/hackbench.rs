@@ -68,8 +68,6 @@ impl Default for Hackbench {
 /// and a half of it. Calibrated: the vanilla rows of avic-hackbench (2 vCPUs 273.76 s, 4 vCPUs 190.21 s) have the same
 /// relative error, one below and one above, at that experiment's scale and seeds.
 const USER_NS: u64 = 170;
-/// Size of a message's content (`hackbench -s`, by default).
-const MESSAGE_BYTES: u32 = 100;
 /// Mappings of the program: its own segments, the C library, stack, heap. [E]
 const VMAS: u32 = 16;
 /// The pipe in which tasks report that they are ready.
@@ -154,7 +152,7 @@ impl Messaging {
         for _ in 0..loops {
             for receiver in first..first + pairs {
                 match channel {
-                    Channel::Pipes => os.write_pipe(PIPES + receiver, MESSAGE_BYTES),
+                    Channel::Pipes => os.write_pipe(PIPES + receiver, Hackbench::MESSAGE_BYTES),
                     Channel::Sockets => os.send(SOCKETS + 2 * receiver + 1, number),
                 }
                 os.user(around(&mut times, USER_NS));
@@ -190,7 +188,7 @@ impl Messaging {
     fn receive<M: Machine>(&self, os: &Os<M>, number: u32) {
         match self.parameters.channel {
             Channel::Pipes => {
-                let mut left = MESSAGE_BYTES;
+                let mut left = Hackbench::MESSAGE_BYTES;
                 while left > 0 {
                     let got = os.read_pipe(PIPES + number, left);
                     assert_ne!(got, Some(0), "a pipe ends before its last message");
@@ -217,6 +215,9 @@ fn around(times: &mut Stream, mean_ns: u64) -> u64 {
 }
 
 impl Hackbench {
+    /// Size of a message in bytes (`hackbench -s`, by default).
+    pub const MESSAGE_BYTES: u32 = 100;
+
     fn receivers(&self) -> u32 {
         self.groups * self.pairs
     }

@@ -112,8 +112,8 @@ pub struct KvmRunArgs {
 /// A stock Linux in place of the guest kernel.
 #[derive(Args, Debug)]
 pub struct LinuxArgs {
-    /// Boot a stock Linux in the measured guests, whose workload must be `contend`: BZIMAGE, or by default this host's
-    /// own kernel, /boot/vmlinuz-RELEASE
+    /// Boot a stock Linux in the measured guests, whose workload must be `contend` or `hackbench`: BZIMAGE, or by
+    /// default this host's own kernel, /boot/vmlinuz-RELEASE
     #[arg(long, value_name = "BZIMAGE", num_args = 0..=1, require_equals = true)]
     pub linux: Option<Option<PathBuf>>,
     /// With --linux: the kernel path that the threads call

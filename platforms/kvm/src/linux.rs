@@ -1,5 +1,5 @@
-//! Stock Linux guests: a distribution's kernel, booted by Linux's 64-bit boot protocol, and one process of this
-//! project, whose threads contend for one of the kernel's spinlocks.
+//! Stock Linux guests: a distribution's kernel, booted by Linux's 64-bit boot protocol, and a program of this project:
+//! threads that contend for one of the kernel's spinlocks, or processes that exchange messages.
 //!
 //! The kernel finds CPUs and interrupt controllers in ACPI tables, a serial port for its log, and no other device.
 //! Accesses to other ports and addresses have no effect, as on a PC.
@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use holdfast_locks::LockKind;
 use holdfast_protocol::KernelPath;
+use holdfast_workloads::Hackbench;
 
 pub use bzimage::{BzImage, BzImageError};
 
@@ -29,6 +30,8 @@ pub struct Linux {
     pub nopvspin: bool,
     /// Further parameters for the kernel's command line.
     pub append: String,
+    /// The messages that processes exchange. `None`: threads call a path, as the fields below say.
+    pub messages: Option<Hackbench>,
     /// Number of threads, or `None` for one per vCPU.
     pub threads: Option<u32>,
     /// The path that the threads call.
@@ -48,6 +51,7 @@ impl Linux {
             kernel,
             nopvspin: false,
             append: String::new(),
+            messages: None,
             threads: None,
             path: KernelPath::Dup,
             calls: u64::MAX,

@@ -162,6 +162,9 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
             if split_irqchip {
                 refuse("split_irqchip", "a stock Linux needs the kernel's PIC and I/O APIC");
             }
+            if matches!(&vm.boot.workload, Workload::Hackbench(messages) if messages.threads) {
+                refuse("hackbench.threads", "the program of a stock Linux starts processes");
+            }
             if !vm.domains.is_empty() {
                 refuse("numa", "the VMM gives a stock Linux no table of NUMA nodes");
             }

@@ -13,7 +13,7 @@ mod message;
 mod ring;
 mod task;
 
-pub use linux::{Hammer, KernelPath};
+pub use linux::{Hammer, KernelPath, Process, Program};
 pub use message::{Contended, Crash, Message};
 pub use ring::{Corrupt, RING_HEADER_BYTES, RingPosition, record_bytes};
 pub use task::{Clock, Contention, Fault, Heap, Orders, Task, heap_in};

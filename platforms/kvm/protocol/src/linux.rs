@@ -1,15 +1,41 @@
 //! The orders of a stock Linux guest's first process.
 
+use holdfast_workloads::Hackbench;
 use serde::{Deserialize, Serialize};
+
+/// What a stock Linux guest's first process does.
+///
+/// The process reads the encoding of this from the file [`Process::FILE`] of its initial file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Number of the guest's CPUs. The process fails if another number has come up.
+    pub cpus: u32,
+    /// What it runs.
+    pub program: Program,
+}
+
+impl Process {
+    /// Name of the file with the orders.
+    pub const FILE: &str = "orders";
+    /// Largest number of processes that it starts. A kernel with 512 MiB allows about 3900 tasks.
+    pub const PROCESSES_MAX: u32 = 2000;
+    /// Largest number of channels that it has open. A process may have 1024 descriptors, and a channel has two.
+    pub const CHANNELS_MAX: u32 = 500;
+}
+
+/// A program of a stock Linux guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Program {
+    /// Threads that call one path of the kernel.
+    Hammer(Hammer),
+    /// Processes that exchange messages. The measured interval ends with the last message.
+    Messages(Hackbench),
+}
 
 /// Threads of one process that call one path of the guest's kernel as often as they can, and so contend for its
 /// spinlock.
-///
-/// The process reads the encoding of this from the file [`Hammer::FILE`] of its initial file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hammer {
-    /// Number of the guest's CPUs. The process fails if another number has come up.
-    pub cpus: u32,
     /// Number of threads, 1 to [`Hammer::THREADS_MAX`].
     pub threads: u32,
     /// The path that the threads call.
@@ -24,8 +50,6 @@ pub struct Hammer {
 }
 
 impl Hammer {
-    /// Name of the file with the orders.
-    pub const FILE: &str = "orders";
     /// Largest number of threads.
     pub const THREADS_MAX: u32 = 512;
 }

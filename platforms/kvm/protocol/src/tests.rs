@@ -47,6 +47,7 @@ proptest! {
     fn no_bytes_make_decoding_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = decode::<Message>(&bytes);
         let _ = decode::<Orders>(&bytes);
+        let _ = decode::<Process>(&bytes);
         let _ = heap_in(&bytes);
     }
 

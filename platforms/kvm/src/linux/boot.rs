@@ -10,7 +10,7 @@
 //! ...          the initial file system, at the end of memory
 //! ```
 
-use holdfast_protocol::{Hammer, encode, layout};
+use holdfast_protocol::{Hammer, Process, Program, encode, layout};
 
 use super::Linux;
 use super::acpi;
@@ -54,19 +54,13 @@ const E820_RESERVED: u32 = 2;
 
 /// Loads kernel, initial file system and boot data to `memory`. Returns the start state of the first vCPU.
 pub(crate) fn load(memory: &Memory, vm: &Vm, linux: &Linux, tsc_khz: u32) -> Result<Start, Error> {
-    let refuse = |what: String| Error::Invalid {
+    let refuse = |what| Error::Invalid {
         vm: vm.name.clone(),
         what,
     };
     let (kernel, orders) = (&linux.kernel, orders(vm, linux, tsc_khz));
-    if orders.threads == 0 || orders.threads > Hammer::THREADS_MAX {
-        return Err(refuse(format!(
-            "{} threads, expected 1 to {}",
-            orders.threads,
-            Hammer::THREADS_MAX
-        )));
-    }
-    let files = archive(&[("init", INIT), (Hammer::FILE, &encode(&orders))]);
+    check(&orders.program).map_err(refuse)?;
+    let files = archive(&[("init", INIT), (Process::FILE, &encode(&orders))]);
     let needed = kernel.address() + kernel.init_bytes() + files.len() as u64;
     // Twice the size, so that the kernel has room to work.
     let ramdisk = memory.end().checked_sub(files.len() as u64);
@@ -102,15 +96,47 @@ pub(crate) fn load(memory: &Memory, vm: &Vm, linux: &Linux, tsc_khz: u32) -> Res
     })
 }
 
-fn orders(vm: &Vm, linux: &Linux, tsc_khz: u32) -> Hammer {
+fn orders(vm: &Vm, linux: &Linux, tsc_khz: u32) -> Process {
     let cycles = u128::from(linux.think_ns) * u128::from(tsc_khz) / 1_000_000;
-    Hammer {
-        cpus: vm.vcpus,
+    let hammer = Hammer {
         threads: linux.threads.unwrap_or(vm.vcpus),
         path: linux.path,
         calls: linux.calls,
         duration_ns: linux.duration_ns,
         think_cycles: u64::try_from(cycles).unwrap_or(u64::MAX),
+    };
+    Process {
+        cpus: vm.vcpus,
+        program: linux
+            .messages
+            .clone()
+            .map_or(Program::Hammer(hammer), Program::Messages),
+    }
+}
+
+/// Checks that the process can run `program`.
+fn check(program: &Program) -> Result<(), String> {
+    match program {
+        Program::Hammer(Hammer { threads, .. }) => match (1..=Hammer::THREADS_MAX).contains(threads) {
+            true => Ok(()),
+            false => Err(format!("{threads} threads, expected 1 to {}", Hammer::THREADS_MAX)),
+        },
+        Program::Messages(messages) if messages.threads => {
+            Err("senders and receivers that are threads, expected processes".to_owned())
+        }
+        Program::Messages(messages) => {
+            let (groups, pairs) = (messages.groups, messages.pairs);
+            let processes = u64::from(groups).saturating_mul(2 * u64::from(pairs));
+            match (2..=u64::from(Process::PROCESSES_MAX)).contains(&processes) && pairs <= Process::CHANNELS_MAX {
+                true => Ok(()),
+                false => Err(format!(
+                    "{groups} groups of {pairs} senders and as many receivers, expected at most {} processes, and {} \
+                     senders in a group",
+                    Process::PROCESSES_MAX,
+                    Process::CHANNELS_MAX
+                )),
+            }
+        }
     }
 }
 

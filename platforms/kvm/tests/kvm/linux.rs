@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use holdfast_kvm::{BzImage, Error, Feature, Host, KernelPath, Linux, Options, Report, Task, Vm, run};
 
+use holdfast_workloads::{Channel, Hackbench};
+
 use crate::faults::left;
 use crate::lost::run_or_once_more;
 use crate::quiet::is_quiet;
@@ -160,6 +162,47 @@ fn a_stock_linux_that_panics_hangs_or_is_called_off_leaves_nothing() {
     watcher.join().expect("it only looks");
     assert!(matches!(ended, Err(Error::CalledOff)), "{ended:?}");
     assert_eq!(left(), (0, 0));
+}
+
+#[test]
+#[ignore = "needs a real KVM"]
+fn processes_of_a_stock_linux_exchange_all_messages() {
+    let Some(kernel) = own_kernel("processes of a stock linux exchange all messages") else {
+        return;
+    };
+    for channel in [Channel::Pipes, Channel::Sockets] {
+        let messages = Hackbench {
+            channel,
+            groups: 2,
+            pairs: 3,
+            loops: 40,
+            threads: false,
+        };
+        let linux = |messages| Linux {
+            messages: Some(messages),
+            ..Linux::new(Arc::clone(&kernel))
+        };
+        let report = run_for(Vm::linux("linux", 2, linux(messages.clone())), 120);
+        let report = report.unwrap_or_else(|error| panic!("{channel:?}: {error}"));
+        let vm = &report.vms[0];
+        println!("{channel:?}: {:?} ns", vm.elapsed_ns);
+        assert_eq!(vm.counters.get("hackbench.messages"), Some(&(2 * 3 * 3 * 40)), "{vm:?}");
+        assert!(vm.elapsed_ns.is_some_and(|ns| ns > 0));
+        for refused in [
+            Hackbench {
+                threads: true,
+                ..messages.clone()
+            },
+            Hackbench {
+                groups: 1000,
+                ..messages.clone()
+            },
+            Hackbench { pairs: 0, ..messages },
+        ] {
+            let ended = run_for(Vm::linux("linux", 2, linux(refused)), 120);
+            assert!(matches!(ended, Err(Error::Invalid { .. })), "{ended:?}");
+        }
+    }
 }
 
 #[test]

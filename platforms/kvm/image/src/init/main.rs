@@ -1,5 +1,5 @@
-//! The only process of a stock Linux guest. Its threads call one path of the kernel as often as they can, and it
-//! reports the number of calls.
+//! The first process of a stock Linux guest. Its threads call one path of the kernel as often as they can, or processes
+//! that it starts exchange messages. It reports what they did.
 //!
 //! It is freestanding: it needs no C library on the machine that builds it, and no file in the guest but itself and its
 //! orders. It reports through an I/O port of the VMM and leaves the serial port to the kernel's log.
@@ -15,6 +15,7 @@ extern crate alloc;
 mod bump;
 #[path = "../memory_functions.rs"]
 mod memory_functions;
+mod messages;
 #[path = "../panics.rs"]
 mod panics;
 mod report;
@@ -24,8 +25,9 @@ mod threads;
 use alloc::format;
 use alloc::string::String;
 
-use holdfast_protocol::{Hammer, Message, decode};
+use holdfast_protocol::{Hammer, Message, Process, Program, decode};
 
+use messages::Exchange;
 use report::{at_start_line, panicked, report};
 use system::{Errno, cpus, kernel_log, kernel_release, now_ns, read_file, sleep, use_ports};
 
@@ -54,7 +56,7 @@ fn run() -> Result<(), String> {
     let failed = |what: &'static str| move |error: Errno| format!("{what}: {error:?}");
     use_ports().map_err(failed("ioperm"))?;
     let (file, orders) = read_file(c"/orders").map_err(failed("read /orders"))?;
-    let orders: Hammer = decode(&orders).ok_or("cannot decode /orders: vmm and image have different versions")?;
+    let orders: Process = decode(&orders).ok_or("cannot decode /orders: vmm and image have different versions")?;
     report(&Message::Log(format!(
         "linux {}",
         kernel_release().map_err(failed("uname"))?
@@ -70,17 +72,37 @@ fn run() -> Result<(), String> {
     if up != orders.cpus {
         return Err(format!("{up} cpus came up, expected {}", orders.cpus));
     }
-    threads::start(&orders, file).map_err(failed("start a thread"))?;
-    while threads::arrived() < orders.threads {
+    match &orders.program {
+        Program::Hammer(hammer) => {
+            threads::start(hammer, file).map_err(failed("start a thread"))?;
+            line_up(orders.cpus, || threads::arrived() >= hammer.threads);
+            measure(hammer);
+        }
+        Program::Messages(messages) => {
+            let exchange = Exchange::start(messages).map_err(failed("start a process"))?;
+            line_up(orders.cpus, || exchange.has_arrived());
+            report(&Message::Begin { now_ns: now_ns() });
+            let (messages, now_ns) = exchange.exchange();
+            report(&Message::Counter("hackbench.messages".into(), messages));
+            report(&Message::Done {
+                now_ns,
+                operations: None,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Waits until `is_ready`, reports that all `cpus` execute the workload, and waits for the common start.
+fn line_up(cpus: u32, is_ready: impl Fn() -> bool) {
+    while !is_ready() {
         sleep(CHECK_INTERVAL_NS);
     }
     let now_ns = now_ns();
-    (0..orders.cpus).for_each(|cpu| report(&Message::Started { cpu, now_ns }));
+    (0..cpus).for_each(|cpu| report(&Message::Started { cpu, now_ns }));
     while !at_start_line() {
         sleep(CHECK_INTERVAL_NS);
     }
-    measure(&orders);
-    Ok(())
 }
 
 fn measure(orders: &Hammer) {

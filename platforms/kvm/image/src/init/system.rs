@@ -5,26 +5,41 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::arch::asm;
 use core::ffi::CStr;
+use core::ptr::with_exposed_provenance;
 use core::sync::atomic::AtomicU32;
 
 use holdfast_protocol::layout::DOORBELL;
 
+use crate::messages::Shared;
+
 const READ: usize = 0;
+const WRITE: usize = 1;
 const OPEN: usize = 2;
 const CLOSE: usize = 3;
+const MMAP: usize = 9;
+const PIPE: usize = 22;
 const DUP: usize = 32;
 const NANOSLEEP: usize = 35;
+const SOCKETPAIR: usize = 53;
+const FORK: usize = 57;
 const UNAME: usize = 63;
 const SYSLOG: usize = 103;
 const IOPERM: usize = 173;
 const FUTEX: usize = 202;
 const SCHED_GETAFFINITY: usize = 204;
 const CLOCK_GETTIME: usize = 228;
+const EXIT_GROUP: usize = 231;
 
 const CLOCK_MONOTONIC: usize = 1;
 const SYSLOG_ACTION_READ_ALL: usize = 3;
+const FUTEX_WAIT: usize = 0;
+const FUTEX_WAKE: usize = 1;
 const FUTEX_WAIT_PRIVATE: usize = 128;
 const FUTEX_WAKE_PRIVATE: usize = 129;
+const AF_UNIX: usize = 1;
+const SOCK_STREAM: usize = 1;
+const PROT_READ_WRITE: usize = 3;
+const MAP_SHARED_ANONYMOUS: usize = 0x21;
 const FILE_BYTES_MAX: usize = 4096;
 const LOG_BYTES_MAX: usize = 256 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -40,6 +55,7 @@ pub(crate) struct Errno(pub(crate) isize);
 /// The caller must be allowed to read and write the memory that the call reads and writes through its arguments.
 unsafe fn call(number: usize, arguments: [usize; 5]) -> Result<usize, Errno> {
     let result: isize;
+    // The sixth argument of the calls here is 0 where they have one.
     // SAFETY: this function's contract covers memory. The instruction itself changes RCX and R11 only.
     unsafe {
         asm!(
@@ -50,6 +66,7 @@ unsafe fn call(number: usize, arguments: [usize; 5]) -> Result<usize, Errno> {
             in("rdx") arguments[2],
             in("r10") arguments[3],
             in("r8") arguments[4],
+            in("r9") 0,
             out("rcx") _,
             out("r11") _,
             options(nostack),
@@ -150,4 +167,93 @@ pub(crate) fn futex_wake(word: &AtomicU32) {
             [word.as_ptr().addr(), FUTEX_WAKE_PRIVATE, i32::MAX as usize, 0, 0],
         )
     };
+}
+
+/// Waits on `word`, in memory that processes share, if its value is `value`.
+pub(crate) fn shared_futex_wait(word: &AtomicU32, value: u32) {
+    // SAFETY: the call reads the word.
+    let _ = unsafe { call(FUTEX, [word.as_ptr().addr(), FUTEX_WAIT, value as usize, 0, 0]) };
+}
+
+/// Wakes all processes that wait on `word`.
+pub(crate) fn shared_futex_wake(word: &AtomicU32) {
+    // SAFETY: the call uses the word's address only.
+    let _ = unsafe { call(FUTEX, [word.as_ptr().addr(), FUTEX_WAKE, i32::MAX as usize, 0, 0]) };
+}
+
+/// Maps memory that this process shares with those that it starts.
+pub(crate) fn map_shared() -> Result<&'static Shared, Errno> {
+    let flags = MAP_SHARED_ANONYMOUS;
+    // The fifth argument is the descriptor, -1: none.
+    // SAFETY: the call makes a new mapping.
+    let address = unsafe { call(MMAP, [0, size_of::<Shared>(), PROT_READ_WRITE, flags, usize::MAX]) }?;
+    // SAFETY: the mapping is aligned to a page, has at least the size of `Shared`, is never removed and is zeroed. Zero
+    // is a valid value of its atomic integers. All accesses are atomic.
+    Ok(unsafe { &*with_exposed_provenance(address) })
+}
+
+/// Starts a process. Returns 0 in it, and its ID in the caller.
+///
+/// The process has a copy of this one's memory, so the caller must be its only thread.
+pub(crate) fn fork() -> Result<usize, Errno> {
+    // SAFETY: the call accesses no memory. The new process goes on with a copy of this stack.
+    unsafe { call(FORK, [0; 5]) }
+}
+
+/// Ends the calling process.
+pub(crate) fn exit() -> ! {
+    loop {
+        // SAFETY: the call does not return.
+        let _ = unsafe { call(EXIT_GROUP, [0; 5]) };
+    }
+}
+
+/// Two connected descriptors.
+pub(crate) struct Ends {
+    pub(crate) read: usize,
+    pub(crate) write: usize,
+}
+
+impl Ends {
+    /// Opens a pair of local stream sockets, or a pipe.
+    pub(crate) fn open(sockets: bool) -> Result<Ends, Errno> {
+        let mut ends = [0u32; 2];
+        let (number, arguments) = match sockets {
+            true => (
+                SOCKETPAIR,
+                [AF_UNIX, SOCK_STREAM, 0, ends.as_mut_ptr().expose_provenance(), 0],
+            ),
+            false => (PIPE, [ends.as_mut_ptr().expose_provenance(), 0, 0, 0, 0]),
+        };
+        // SAFETY: both calls write two descriptors to `ends`.
+        unsafe { call(number, arguments) }?;
+        Ok(Ends {
+            read: ends[0] as usize,
+            write: ends[1] as usize,
+        })
+    }
+}
+
+/// Closes `file`.
+pub(crate) fn close(file: usize) {
+    // SAFETY: the call accesses no memory.
+    let _ = unsafe { call(CLOSE, [file, 0, 0, 0, 0]) };
+}
+
+/// Writes `bytes` to `file`, whole if that is a pipe or a socket. Ends the process if that fails.
+pub(crate) fn write(file: usize, bytes: &[u8]) {
+    // SAFETY: the call reads `bytes`.
+    let written = unsafe { call(WRITE, [file, bytes.as_ptr().expose_provenance(), bytes.len(), 0, 0]) };
+    if written != Ok(bytes.len()) {
+        exit();
+    }
+}
+
+/// Reads from `file`. Returns the number of bytes, at least 1. Ends the process if there are none.
+pub(crate) fn read(file: usize, bytes: &mut [u8]) -> usize {
+    // SAFETY: the call writes to `bytes` up to its length.
+    match unsafe { call(READ, [file, bytes.as_mut_ptr().expose_provenance(), bytes.len(), 0, 0]) } {
+        Ok(read) if read > 0 => read,
+        _ => exit(),
+    }
 }

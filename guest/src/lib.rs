@@ -7,12 +7,13 @@
 //! Each file uses only layers above it in this list, so a subsystem reads without the kernel that contains it:
 //! - values: `costs`, `class`, `profile`, `config`, `limits`, `ids`, `local`, `mask`, `numa`, `pcid`, and the
 //!   machine's interface (`machine`);
-//! - one CPU: `apic`, `haltpoll`, `cpu` (each CPU's own state, and the CPU that runs the caller), `ipi`, `pit`;
+//! - one CPU: `apic`, `haltpoll`, `cpu` (each CPU's own state, and the CPU that runs the caller), `features`, `ipi`,
+//!   `pit`;
 //! - spinlocks (`sync`, `rwlock`), and what is under them: `smp`, `nmi`, `task`, `tlb`, `pages`, `measured`, `driver`;
 //! - `sched`, and on it `wait`, `time`, `hotplug`;
 //! - sleeping locks: `mutex`, `rwsem` (both over `spin`), `semaphore`;
 //! - `mm`, then `fs`, `ipc` and `net`, then `process`;
-//! - `kernel`, which puts them together, and its users: `interrupt`, `boot`, `os`, `report`.
+//! - `kernel`, which puts them together, and its users: `interrupt`, `idle`, `boot`, `os`, `report`.
 //!
 //! A lower layer calls a higher one only through `sched`'s `TaskHooks`, where a task begins and where a dead one is
 //! gone, and through the closure that interrupt dispatch gives to `smp`.
@@ -27,10 +28,12 @@ mod config;
 mod costs;
 mod cpu;
 mod driver;
+mod features;
 mod fs;
 mod haltpoll;
 mod handle;
 mod hotplug;
+mod idle;
 mod ids;
 mod interrupt;
 mod ipc;
@@ -71,9 +74,10 @@ mod user;
 mod wait;
 
 pub use apic::{LocalApic, RESCHEDULE_VECTOR, TIMER_VECTOR};
-pub use boot::{choose_lock, image};
+pub use boot::image;
 pub use class::LockClass;
 pub use config::{ApicOptions, BootTimer, Config, Idle, MmapLock, OwnerSpinning, RwLocks};
+pub use features::choose_lock;
 pub use fs::FileId;
 pub use ids::TaskId;
 pub use ipc::Events;

@@ -23,6 +23,7 @@ const LAYERS: &[&str] = &[
     "apic",
     "haltpoll",
     "cpu",
+    "features",
     "pit",
     "ipi",
     // Spinlocks and the state under them.
@@ -58,6 +59,7 @@ const LAYERS: &[&str] = &[
     "os",
     "program",
     "interrupt",
+    "idle",
     "boot",
     "user",
     "pthread",

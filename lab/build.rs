@@ -15,7 +15,7 @@ const SOURCES: [&str; 13] = [
     "host/src/sched",
     "lab/src/draft.rs",
     "lab/src/groups.rs",
-    "lab/src/migration.rs",
+    "lab/src/draft/migration.rs",
     "lab/src/profile.rs",
     "machine/src/profile.rs",
     "platforms/sim/src/run/config.rs",

@@ -4,13 +4,15 @@ use std::io::{self, ErrorKind, IsTerminal as _};
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use holdfast_lab::adaptive::{Adaptive, BUDGET};
+use holdfast_lab::adaptive::BUDGET;
 use holdfast_lab::collect;
 use holdfast_lab::diagnostic::one_of;
 use holdfast_lab::document;
 use holdfast_lab::experiment::Experiment;
 use holdfast_lab::file;
-use holdfast_lab::plan::{Options, Plan};
+use holdfast_lab::options::Adaptive;
+use holdfast_lab::options::Options;
+use holdfast_lab::plan::Plan;
 use holdfast_lab::results::Results;
 use holdfast_lab::run::{self, Execution, Outcomes, Runner, Slots};
 use holdfast_lab::shipped::{self, EXPERIMENTS, MACHINES, Shipped};

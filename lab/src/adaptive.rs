@@ -8,35 +8,18 @@
 use std::convert::Infallible;
 
 use holdfast_sim::Outcome;
-use serde::{Deserialize, Serialize};
 
 use crate::collect::sample;
+use crate::options::Adaptive;
 use crate::plan::Plan;
 use crate::run::{Outcomes, RunError, Slots, slots};
 use crate::stats::Center;
-
-/// When the runs of a cell end.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Adaptive {
-    /// The 95 % confidence interval of every measured guest's geometric mean reaches at most this much above the mean,
-    /// in percent.
-    pub percent: f64,
-    /// Limit on the seeds of a cell.
-    pub seeds_max: u32,
-}
 
 /// Fewest seeds of a cell. Two samples can agree by chance.
 pub const SEEDS_MIN: u32 = 3;
 
 /// Seeds of a cell at most, for each seed of the first round, unless the user sets a limit.
 pub const BUDGET: u32 = 10;
-
-impl Adaptive {
-    /// Returns how wide an interval may be, as a share of the mean.
-    fn share(self) -> f64 {
-        self.percent / 100.0
-    }
-}
 
 /// What adaptive runs gave.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 //! built.
 
 mod checks;
+mod migration;
 
 use holdfast_host::HostConfig;
 use holdfast_machine::Topology;
@@ -10,9 +11,10 @@ use holdfast_workloads::Boot;
 
 use crate::diagnostic::KeyFindings;
 use crate::groups::{self, DraftGroup, Limit};
-use crate::migration::DraftMigration;
 use crate::profile::MachineProfile;
 use crate::slot::{Affinity, VirtualNodes};
+
+pub use migration::DraftMigration;
 
 /// Limit on the guests of one host.
 pub const VMS_MAX: usize = 256;

@@ -22,7 +22,7 @@ pub mod groups;
 pub mod kernel;
 pub mod keys;
 pub mod meter;
-pub mod migration;
+pub mod options;
 pub mod plan;
 pub mod profile;
 pub mod replay;

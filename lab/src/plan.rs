@@ -10,59 +10,15 @@ use std::path::{Path, PathBuf};
 
 use builder::Builder;
 use holdfast_sim::Config;
-use serde::{Deserialize, Serialize};
 
-use crate::adaptive::Adaptive;
 use crate::diagnostic::{Findings, Place, Problems, one_of};
 use crate::document::{Node, Value};
 use crate::experiment::{Axis, Experiment, Layer, Published, SEEDS_MAX, Sweep};
 use crate::file;
 use crate::keys::{Parameters, Setting};
+use crate::options::Options;
 use crate::scale::bad_scale;
 use crate::swept::Swept;
-
-/// The user's changes to an experiment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Options {
-    /// Number of runs of each cell, or `None` for the experiment's.
-    pub seeds: Option<u32>,
-    /// The first seed.
-    pub first_seed: u64,
-    /// Share of the full-size work, or `None` for the experiment's.
-    pub scale: Option<f64>,
-    /// Keys set for all cells, as `key=value`.
-    pub set: Vec<String>,
-    /// Keys swept over, as `key=value,value`: each case runs with each value.
-    pub sweep: Vec<String>,
-    /// Keys swept over, as `key=value,value`: each variant runs with each value.
-    pub sweep_variants: Vec<String>,
-    /// The cases to run; all if empty.
-    pub cases: Vec<String>,
-    /// The variants to run; all if empty.
-    pub variants: Vec<String>,
-    /// Executes every iteration of every spin.
-    pub no_skip: bool,
-    /// Adds seeds to each cell as it needs them. The plan then has all seeds that a cell may get.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub adaptive: Option<Adaptive>,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            seeds: None,
-            first_seed: 1,
-            scale: None,
-            set: Vec::new(),
-            sweep: Vec::new(),
-            sweep_variants: Vec::new(),
-            cases: Vec::new(),
-            variants: Vec::new(),
-            no_skip: false,
-            adaptive: None,
-        }
-    }
-}
 
 /// A case in combination with a variant.
 #[derive(Clone, Debug)]

@@ -1,6 +1,7 @@
 //! Commands that repeat runs.
 
-use crate::plan::{Cell, Options, Plan};
+use crate::options::Options;
+use crate::plan::{Cell, Plan};
 
 /// Returns the command for the whole plan.
 pub fn all(plan: &Plan, target: &str) -> String {

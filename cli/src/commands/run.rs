@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use holdfast_lab::adaptive::{self, Adaptive};
+use holdfast_lab::adaptive;
 use holdfast_lab::collect;
 use holdfast_lab::compare;
 use holdfast_lab::determinism::first_difference;
 use holdfast_lab::display::{self, verdict};
 use holdfast_lab::doubts::doubts;
+use holdfast_lab::options::Adaptive;
 use holdfast_lab::plan::Plan;
 use holdfast_lab::results::{FailedRun, Results, path_in};
 use holdfast_lab::run::{Outcomes, Slots};

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use holdfast_lab::file;
-use holdfast_lab::plan::{Options, Plan};
+use holdfast_lab::options::Options;
+use holdfast_lab::plan::Plan;
 use holdfast_lab::replay;
 use holdfast_lab::run::Failure;
 use holdfast_lab::trace::{self, Reason, TraceError, Traced, Wanted, milliseconds};

@@ -6,9 +6,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use holdfast_lab::adaptive::{self, Adapted, Adaptive};
+use holdfast_lab::adaptive::{self, Adapted};
 use holdfast_lab::diagnostic::{Problem, Problems};
 use holdfast_lab::file::WriteError;
+use holdfast_lab::options::Adaptive;
 use holdfast_lab::plan::Plan;
 use holdfast_lab::run::{self, Execution, Outcomes, Progress, Slots};
 use holdfast_lab::units::{self, Cache, Finished, Id, Selection, Shard, Units, Work};
@@ -119,7 +120,7 @@ fn selection(args: &RunArgs) -> anyhow::Result<Selection> {
         let plan = experiment::plan(&args.experiment, &args.plan.options())?;
         return Ok(Selection::new(Units::new(plan, &args.experiment, BUILD), shard));
     };
-    if args.plan.options() != holdfast_lab::plan::Options::default() {
+    if args.plan.options() != holdfast_lab::options::Options::default() {
         return Err(Refused::misplaced(
             "an option that changes the experiment",
             "an experiment: --units has its own",

@@ -1,6 +1,6 @@
 //! `holdfast validate`.
 
-use holdfast_lab::plan::Options;
+use holdfast_lab::options::Options;
 use holdfast_lab::results::path_in;
 use holdfast_lab::shipped::{self, EXPERIMENTS};
 use holdfast_lab::validate::{self, LARGE, Order, SIZE, Validation};

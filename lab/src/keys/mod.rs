@@ -5,6 +5,7 @@
 //! - **Order.** Keys are set in the order of the table. A key that chooses a profile or a workload comes before the
 //!   keys that refine it.
 
+mod destination;
 mod reference;
 mod resolved;
 mod table;
@@ -15,10 +16,11 @@ use crate::diagnostic::{Findings, Place, nearest};
 use crate::document::Node;
 use crate::draft::{Draft, DraftVm};
 use crate::groups::DraftGroup;
-use crate::migration::{TO, path_at_destination};
 use crate::profile::MachineProfile;
 use crate::slot::{Range, Slot};
 
+pub(crate) use destination::TO;
+use destination::path_at_destination;
 pub use reference::{Described, markdown};
 pub use resolved::Parameters;
 pub(crate) use resolved::resolved;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use holdfast_machine::Costs;
 use serde_json::Value;
 
+use super::destination::path_at_destination;
 use super::{Item, KEYS, Target, slot};
 use crate::draft::Draft;
-use crate::migration::path_at_destination;
 
 /// The value of each key that applies, by its path.
 pub type Parameters = BTreeMap<String, Value>;

@@ -13,8 +13,7 @@ use crate::document::Value;
 use crate::draft::{Draft, DraftVm, new_task};
 use crate::experiment::{Experiment, Layer, Metric};
 use crate::groups::DraftGroup;
-use crate::keys::{Effective, Parameters, Setting, resolved};
-use crate::migration::TO;
+use crate::keys::{Effective, Parameters, Setting, TO, resolved};
 use crate::profile::MachineProfile;
 use crate::shipped;
 

@@ -11,7 +11,8 @@ use super::{Id, Units, hash};
 use crate::diagnostic::Problems;
 use crate::experiment::Experiment;
 use crate::keys::Parameters;
-use crate::plan::{CellName, Options, Plan};
+use crate::options::Options;
+use crate::plan::{CellName, Plan};
 
 /// Schema of the line for a plan.
 pub const PLAN_SCHEMA: &str = "holdfast.plan/1";

@@ -4,9 +4,11 @@ use std::convert::Infallible;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use holdfast_lab::adaptive::{self, Adapted, Adaptive};
+use holdfast_lab::adaptive::{self, Adapted};
 use holdfast_lab::collect;
-use holdfast_lab::plan::{Options, Plan};
+use holdfast_lab::options::Adaptive;
+use holdfast_lab::options::Options;
+use holdfast_lab::plan::Plan;
 use holdfast_lab::run::{self, Execution, Runner, Slots};
 use holdfast_lab::stats::Center;
 use holdfast_locks::LockKind;

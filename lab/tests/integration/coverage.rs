@@ -1,7 +1,8 @@
 //! `docs/coverage.md`: each file, function, test, experiment, case, variant, key and command that a row names exists.
 
 use holdfast_lab::experiment::Experiment;
-use holdfast_lab::plan::{Options, Plan};
+use holdfast_lab::options::Options;
+use holdfast_lab::plan::Plan;
 use holdfast_lab::shipped::{self, EXPERIMENTS, MACHINES};
 
 use crate::house::{code_spans, defines, named_items, named_paths, read, root};

@@ -4,7 +4,8 @@
 use std::num::NonZeroUsize;
 
 use holdfast_lab::experiment::Experiment;
-use holdfast_lab::plan::{Options, Plan};
+use holdfast_lab::options::Options;
+use holdfast_lab::plan::Plan;
 use holdfast_lab::results::Results;
 use holdfast_lab::run::{self, Execution};
 use holdfast_lab::{collect, shipped};

@@ -1,7 +1,8 @@
 //! Every lock runs in every shipped experiment.
 
 use holdfast_lab::experiment::Experiment;
-use holdfast_lab::plan::{Options, Plan};
+use holdfast_lab::options::Options;
+use holdfast_lab::plan::Plan;
 use holdfast_lab::shipped;
 use holdfast_locks::LockKind;
 use holdfast_sim::{CallOff, Outcome, VmOutcome};

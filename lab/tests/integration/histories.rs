@@ -16,7 +16,8 @@ use std::thread;
 
 use holdfast_lab::collect;
 use holdfast_lab::experiment::Experiment;
-use holdfast_lab::plan::{Options, Plan};
+use holdfast_lab::options::Options;
+use holdfast_lab::plan::Plan;
 use holdfast_lab::run::{self, Execution};
 use holdfast_lab::shipped::{EXPERIMENTS, Shipped};
 use holdfast_sim::CallOff;

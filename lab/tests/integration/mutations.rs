@@ -2,7 +2,8 @@
 
 use holdfast_lab::diagnostic::Problems;
 use holdfast_lab::experiment::Experiment;
-use holdfast_lab::plan::{Options, Plan};
+use holdfast_lab::options::Options;
+use holdfast_lab::plan::Plan;
 use holdfast_lab::profile::MachineProfile;
 use holdfast_lab::shipped::{EXPERIMENTS, MACHINES, Shipped};
 use proptest::prelude::*;

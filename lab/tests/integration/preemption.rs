@@ -1,7 +1,8 @@
 //! Lazy preemption: how long a halted vCPU waits whose pCPU has other work when an interrupt wakes it.
 
 use holdfast_lab::experiment::Experiment;
-use holdfast_lab::plan::{Options, Plan};
+use holdfast_lab::options::Options;
+use holdfast_lab::plan::Plan;
 use holdfast_lab::shipped::{self, EXPERIMENTS};
 use holdfast_sim::CallOff;
 

@@ -2,7 +2,8 @@
 //! are repeatable, and all time is accounted for.
 
 use holdfast_lab::experiment::Experiment;
-use holdfast_lab::plan::{Options, Plan};
+use holdfast_lab::options::Options;
+use holdfast_lab::plan::Plan;
 use holdfast_lab::shipped::EXPERIMENTS;
 use holdfast_sim::{CallOff, Outcome};
 

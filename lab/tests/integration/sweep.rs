@@ -2,7 +2,8 @@
 
 use holdfast_lab::collect;
 use holdfast_lab::experiment::Experiment;
-use holdfast_lab::plan::{Options, Plan};
+use holdfast_lab::options::Options;
+use holdfast_lab::plan::Plan;
 use holdfast_lab::report;
 use holdfast_lab::results::{self, Results};
 use holdfast_lab::stats::{Samples, compare, compare_among};

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use holdfast_lab::collect;
 use holdfast_lab::file::WriteError;
-use holdfast_lab::plan::Options;
+use holdfast_lab::options::Options;
 use holdfast_lab::run::{Execution, Runner};
 use holdfast_lab::units::{self, Build, Cache, Finished, Header, Record, Rules, Shard, Unit, Units, Work};
 use holdfast_sim::{CallOff, Config, Failure};

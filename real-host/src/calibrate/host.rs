@@ -175,9 +175,9 @@ mod tests {
             let text =
                 "name = \"x\"\ntitle = \"x\"\nmetric = \"elapsed\"\n[[vm]]\nname = \"a\"\nworkload = \"kernbench\"\n";
             let experiment = holdfast_lab::experiment::Experiment::parse("x.toml", text).expect("whole");
-            let options = holdfast_lab::plan::Options {
+            let options = holdfast_lab::options::Options {
                 set: host.settings(),
-                ..holdfast_lab::plan::Options::default()
+                ..holdfast_lab::options::Options::default()
             };
             let plan =
                 holdfast_lab::plan::Plan::new(experiment, &options).unwrap_or_else(|problems| panic!("{problems}"));

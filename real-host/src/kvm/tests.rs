@@ -2,7 +2,7 @@ use std::sync::atomic::AtomicUsize;
 
 use holdfast_kvm::GuestState;
 use holdfast_lab::experiment::Experiment;
-use holdfast_lab::plan;
+use holdfast_lab::options::Options;
 use holdfast_lab::run::{Execution, RunError};
 use holdfast_lab::shipped::{EXPERIMENTS, find};
 use proptest::prelude::*;
@@ -13,9 +13,9 @@ use super::*;
 fn attempts(failed: impl Fn() -> Failed + Sync) -> (usize, usize, bool) {
     let shipped = find(EXPERIMENTS, "linux-pvspin").expect("it is shipped");
     let experiment = Experiment::parse(shipped.file, shipped.text).expect("a valid experiment");
-    let options = plan::Options {
+    let options = Options {
         seeds: Some(2),
-        ..plan::Options::default()
+        ..Options::default()
     };
     let plan = Plan::new(experiment, &options).expect("a valid plan");
     assert_eq!(plan.runs(), 12);

@@ -1,6 +1,6 @@
 use holdfast_lab::experiment::Experiment;
 use holdfast_lab::keys::{KEYS, Key};
-use holdfast_lab::plan::Options;
+use holdfast_lab::options::Options;
 use serde_json::Value;
 
 use super::*;

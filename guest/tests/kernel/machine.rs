@@ -140,6 +140,7 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
         bare_metal: measured && setup.bare_metal,
         inside: None,
         stay: Default::default(),
+        vmm_period_ns: None,
     };
     let workload = if setup.network {
         Workload::Netperf(Netperf::default())
@@ -162,6 +163,7 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
         execute_spins: false,
         limit_ns: 100_000_000_000,
         migration: None,
+        noise: 0.0,
         zero_at_ns: None,
         destination: None,
     };

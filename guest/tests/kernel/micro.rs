@@ -29,6 +29,7 @@ fn bench(benchmark: Micro, costs: Costs) -> Outcome {
         bare_metal: false,
         inside: None,
         stay: Default::default(),
+        vmm_period_ns: None,
     };
     let config = Config {
         machine: Profile {
@@ -50,6 +51,7 @@ fn bench(benchmark: Micro, costs: Costs) -> Outcome {
         groups: Vec::new(),
         vms: vec![vm],
         tasks: Vec::new(),
+        noise: 0.0,
         seed: 1,
         execute_spins: false,
         limit_ns: 100_000_000_000,

@@ -2,6 +2,7 @@
  *
  * Lines of the plan (`holdfast_real_host::scheduler::Scenario::plan` writes them):
  *   scenario NAME MILLISECONDS
+ *   trace EVENT                                   such as irq/softirq_entry, besides the scheduler's
  *   group NAME WEIGHT QUOTA_US PERIOD_US          a cgroup; a quota of 0 is none
  *   threads NAME COUNT COMPUTE_US SLEEP_US NICE GROUP CPUS PAIRED
  *   play
@@ -237,7 +238,7 @@ static void play(const char *name, unsigned ms, const struct threads *all, unsig
 int main(void) {
     struct utsname system;
     static struct threads all[32];
-    char line[256], name[64] = "", path[128], groups[16][16];
+    char line[256], name[64] = "", event[64], path[128], groups[16][16];
     unsigned ms = 0, kinds = 0, made = 0;
     mkdir("/proc", 0755), mkdir("/sys", 0755), mkdir("/dev", 0755);
     mount("proc", "/proc", "proc", 0, NULL);
@@ -267,6 +268,9 @@ int main(void) {
         unsigned weight, quota, period;
         if (sscanf(line, "scenario %63s %u", name, &ms) == 2) {
             kinds = 0;
+        } else if (sscanf(line, "trace %63s", event) == 1) {
+            snprintf(path, sizeof path, TRACE "events/%s/enable", event);
+            set(path, "1");
         } else if (sscanf(line, "group %15s %u %u %u", groups[made], &weight, &quota, &period) == 4) {
             snprintf(path, sizeof path, CGROUP "%s", groups[made]);
             if (mkdir(path, 0755) < 0)

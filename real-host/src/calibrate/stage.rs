@@ -64,6 +64,7 @@ pub fn machine_of(profile: &MachineProfile, host: &Host) -> Option<Config> {
         bare_metal: true,
         inside: None,
         stay: Default::default(),
+        vmm_period_ns: None,
     };
     Some(Config {
         machine,
@@ -71,6 +72,7 @@ pub fn machine_of(profile: &MachineProfile, host: &Host) -> Option<Config> {
         groups: Vec::new(),
         vms: vec![program],
         tasks: Vec::new(),
+        noise: 0.0,
         seed: 1,
         execute_spins: false,
         limit_ns: 60_000_000_000,

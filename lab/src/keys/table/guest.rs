@@ -86,6 +86,7 @@ pub(super) static GUEST: &[Key] = &[
     key("vm.*.numa", vm!(Nodes, numa)),
     key("vm.*.from", vm!(Nanos, from_ns)),
     key("vm.*.until", vm!(OptionalNanos, until_ns)).note("\"auto\" keeps it. Such a guest is not measured."),
+    key("vm.*.vmm_period", vm!(OptionalNanos, vmm_period_ns)),
     key("vm.*.measured", vm!(OptionalFlag, measured)),
     key("vm.*.bare_metal", vm!(Flag, bare_metal))
         .note("Keys of guests and vCPUs (vcpus, hz, pv_unhalt) do not apply to it."),

@@ -40,6 +40,7 @@ pub(super) static HOST: &[Key] = &[
          spread over half a period (`skew_tick=1`), with \"spread\" over a whole one.",
     ),
     key("host.contended_runqueues", host!(Flag, contended_runqueues)),
+    key("host.noise", parameter!(Draft, Run, F64, noise)).range(0.0, 1000.0),
 ];
 
 /// Halt polling and pause exits.

@@ -11,7 +11,7 @@ use crate::cpus::hardware::exit_cause;
 use crate::cpus::pcpu::{Activity, Handler, Interrupted};
 use crate::cpus::siblings::{computed, stretch};
 use crate::cpus::vcpu::Mode;
-use crate::guests::tasks::DeviceWork;
+use crate::guests::tasks::{DeviceWork, Task};
 
 /// Work of a VMM between two steps of the ejection of a vCPU, an estimate: 50 us, about what creating a thread takes.
 const EJECTION: Picos = Picos(50_000_000);
@@ -148,19 +148,11 @@ impl Engine {
                     let event = vmm.next(pcpu, now.nanos());
                     return self.step_host(pcpu, event);
                 }
-                let is_network_thread = self.tasks.is_network_thread(id);
-                let mut until = None;
-                if let Some(task) = self.tasks.all.get_mut(&id) {
-                    task.remaining = if is_network_thread {
-                        Picos::ZERO
-                    } else {
-                        task.busy.unwrap_or(Picos(u64::MAX))
-                    };
-                    until = Some(Nanos((now + task.sleep).nanos()));
-                }
-                if is_network_thread {
+                let rest = self.tasks.all.get_mut(&id).map(Task::rest);
+                if self.tasks.is_network_thread(id) {
                     return self.run_network_thread(pcpu, id);
                 }
+                let until = rest.map(|rest| Nanos((now + rest).nanos()));
                 self.step_host(pcpu, Event::TaskSleeps { pcpu, until });
             }
             activity @ (Activity::Guest(_) | Activity::Idle | Activity::Poll) => {

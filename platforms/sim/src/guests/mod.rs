@@ -7,6 +7,7 @@ pub mod machine;
 pub mod migration;
 pub mod native;
 pub mod net;
+pub mod noise;
 pub mod precopy;
 pub mod process;
 pub mod tasks;

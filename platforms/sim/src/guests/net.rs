@@ -15,7 +15,7 @@ use crate::core::clock::TimedEvent;
 use crate::core::engine::Engine;
 use crate::core::failure::Failure;
 use crate::flows::flow::Handle;
-use crate::guests::tasks::Task;
+use crate::guests::tasks::{Drawn, Task};
 
 /// The vector that the guest's driver has requested for received packets.
 const VECTOR: u32 = 0x41;
@@ -80,9 +80,11 @@ impl Network {
     /// The threads, as host tasks of the engine. What they do is decided here.
     pub fn threads(&self) -> impl Iterator<Item = (TaskId, Task)> {
         let task = Task {
+            name: "network".to_owned(),
             busy: Some(Picos::ZERO),
             sleep: Picos::ZERO,
             remaining: Picos::ZERO,
+            drawn: Drawn::Never,
         };
         let worker = match self.behind {
             Behind::Worker(worker) => Some(worker),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use holdfast_host::{TaskId, VcpuId, VmId};
 use holdfast_machine::Picos;
+use holdfast_workloads::stream_seed;
 
 use crate::guests::native::Native;
 use crate::guests::net::Network;
@@ -12,12 +13,43 @@ use crate::guests::vmm::Vmm;
 /// A host task that alternates between computing and sleeping.
 #[derive(Clone, Debug)]
 pub struct Task {
+    /// Its name in timelines.
+    pub name: String,
     /// CPU time between two sleeps; `None` if it never sleeps.
     pub busy: Option<Picos>,
-    /// Length of a sleep.
+    /// Length of a sleep, or its mean.
     pub sleep: Picos,
+    /// Which sleeps are drawn.
+    pub drawn: Drawn,
     /// CPU time until its next sleep.
     pub remaining: Picos,
+}
+
+/// Which sleeps of a task have a random length: from 0 to twice the mean.
+#[derive(Clone, Copy, Debug)]
+pub enum Drawn {
+    /// No sleep.
+    Never,
+    /// The first sleep, by a stream in this state.
+    First(u64),
+    /// Each sleep.
+    Always(u64),
+}
+
+impl Task {
+    /// Returns the length of the sleep that follows its computing time, which is over.
+    pub fn rest(&mut self) -> Picos {
+        self.remaining = self.busy.unwrap_or(Picos(u64::MAX));
+        let (Drawn::First(random) | Drawn::Always(random)) = self.drawn else {
+            return self.sleep;
+        };
+        let random = stream_seed(random, 0, "sleep");
+        self.drawn = match self.drawn {
+            Drawn::Always(_) => Drawn::Always(random),
+            Drawn::First(_) | Drawn::Never => Drawn::Never,
+        };
+        Picos(((u128::from(self.sleep.0) * u128::from(random)) >> 63) as u64)
+    }
 }
 
 /// A vCPU's thread out of `KVM_RUN`, in the user space of the VMM: its device model handles an access of the guest.
@@ -34,7 +66,7 @@ pub struct DeviceWork {
 /// Host tasks other than vCPUs.
 #[derive(Debug)]
 pub struct HostTasks {
-    /// Tasks that compute and sleep, the threads of network devices included.
+    /// Tasks that compute and sleep, the host kernel's threads and those of network devices included.
     pub all: BTreeMap<TaskId, Task>,
     /// vCPU threads in the VMM's user space.
     pub in_vmm: BTreeMap<TaskId, DeviceWork>,
@@ -42,7 +74,7 @@ pub struct HostTasks {
     pub selected: BTreeMap<VmId, u32>,
     /// The vCPU that another one, whose access has just begun, ejects.
     pub ejects: BTreeMap<VcpuId, VcpuId>,
-    /// The main threads of VMMs whose VMs come or go.
+    /// The main threads of VMMs that wake now and then, or whose VMs come or go.
     pub vmms: BTreeMap<TaskId, Vmm>,
     /// The guests' network devices.
     pub networks: Vec<Network>,
@@ -57,6 +89,8 @@ impl HostTasks {
         let in_vmm = self.in_vmm.get_mut(&task).map(|work| &mut work.remaining);
         if let Some(remaining) = ordinary.or(in_vmm) {
             *remaining = Picos(remaining.0.saturating_sub(ran.0));
+        } else if let Some(vmm) = self.vmms.get_mut(&task) {
+            vmm.ran(ran);
         }
     }
 
@@ -65,9 +99,9 @@ impl HostTasks {
         self.in_vmm.get(&task).map(|work| work.vcpu)
     }
 
-    /// The time that `task` needs, which is none, if it is the main thread of a VMM.
+    /// CPU time that `task` needs until it looks at its plan, if it is the main thread of a VMM.
     pub fn vmm_time(&self, task: TaskId) -> Option<Picos> {
-        self.vmms.contains_key(&task).then_some(Picos::ZERO)
+        self.vmms.get(&task).map(Vmm::remaining)
     }
 
     /// Whether `task` is a thread of a network device.

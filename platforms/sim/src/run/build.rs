@@ -19,7 +19,8 @@ use crate::flows::play::boot_flow;
 use crate::guests::machine::SimMachine;
 use crate::guests::native::Native;
 use crate::guests::net::Network;
-use crate::guests::tasks::{HostTasks, Task};
+use crate::guests::noise;
+use crate::guests::tasks::{Drawn, HostTasks, Task};
 use crate::guests::vm::{LockTables, Progress, Settings, Vm};
 use crate::guests::vmm::Vmm;
 use crate::memory::dirty::Pages;
@@ -178,7 +179,8 @@ fn check_stay(vm: &VmConfig, config: &Config) -> Result<(), Failure> {
     Err(invalid(&format!("{} {why}, and cannot come and go", vm.name)))
 }
 
-/// Adds the host tasks: the threads of network devices and the configured tasks. The bare-metal kernel's come later.
+/// Adds the host tasks: the threads of network devices, the configured tasks, VMMs and the host kernel's threads. The
+/// bare-metal kernel's come later.
 fn add_tasks(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<HostTasks, Failure> {
     let bare_metal = config.vms.iter().find(|vm| vm.bare_metal);
     let parent = bare_metal.map(|vm| group_of(groups, &vm.group)).transpose()?;
@@ -206,12 +208,21 @@ fn add_tasks(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<Ho
         let busy = (task.busy_ns != u64::MAX).then(|| Picos::from_nanos(task.busy_ns));
         let sleep = Picos::from_nanos(task.sleep_ns);
         let remaining = busy.unwrap_or(Picos(u64::MAX));
-        all.insert(id, Task { busy, sleep, remaining });
+        let task = Task {
+            name: task.name.clone(),
+            busy,
+            sleep,
+            drawn: Drawn::Never,
+            remaining,
+        };
+        all.insert(id, task);
     }
     let mut vmms = BTreeMap::new();
-    for (vm, number) in in_order(config).zip(0..).filter(|(vm, _)| vm.inside.is_none()) {
-        vmms.extend(Vmm::add(host, VmId(number), vm.stay)?);
+    let have_vmm = |vm: &VmConfig| !vm.bare_metal && vm.inside.is_none();
+    for (vm, number) in in_order(config).zip(0..).filter(|(vm, _)| have_vmm(vm)) {
+        vmms.extend(Vmm::add(host, VmId(number), vm, config.seed)?);
     }
+    noise::add(host, config, &mut all).map_err(|error| invalid(&error))?;
     Ok(HostTasks {
         all,
         in_vmm: BTreeMap::new(),

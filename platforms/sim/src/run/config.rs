@@ -17,6 +17,8 @@ pub struct Config {
     pub vms: Vec<Vm>,
     /// Host tasks other than vCPUs.
     pub tasks: Vec<HostTask>,
+    /// How often the threads of the host's kernel wake, as a multiple of what was measured. With 0 there are none.
+    pub noise: f64,
     /// Seed of all random streams.
     pub seed: u64,
     /// Executes every iteration of every spin instead of skipping it. It is slow, and the history is the same.
@@ -66,6 +68,8 @@ pub struct Vm {
     pub inside: Option<String>,
     /// When it is there.
     pub stay: Stay,
+    /// Time between two wakeups of the VMM's main thread, in nanoseconds. `None` if it never wakes by itself.
+    pub vmm_period_ns: Option<u64>,
     /// The run ends when every measured guest is done.
     pub measured: bool,
     /// With `bare_metal` there is no guest: the kernel runs on the pCPUs themselves, and its tasks are threads of the

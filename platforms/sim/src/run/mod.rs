@@ -96,8 +96,8 @@ pub fn record_images(
     image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
 ) -> Result<(Result<Outcome, Failure>, Timeline), Failure> {
     let mut engine = start(config, image)?;
-    let names = config.tasks.iter().map(|task| task.name.clone());
-    let tasks = engine.tasks.all.keys().map(|task| task.0).zip(names).collect();
+    let named = engine.tasks.all.iter().map(|(id, task)| (id.0, task.name.clone()));
+    let tasks = named.collect();
     let recorder = Recorder::new(window, engine.pcpus.len(), engine.vcpus.len(), tasks);
     engine.books.record(recorder);
     let outcome = execute(&mut engine, config, call_off);

@@ -181,6 +181,7 @@ pub fn config(pcpus: u32, vcpus: u32, hogs: u32, seed: u64) -> Config {
         bare_metal: false,
         inside: None,
         stay: Default::default(),
+        vmm_period_ns: None,
         measured: true,
     };
     let hog = |index: u32| HostTask {
@@ -197,6 +198,7 @@ pub fn config(pcpus: u32, vcpus: u32, hogs: u32, seed: u64) -> Config {
         groups: Vec::new(),
         vms: vec![vm],
         tasks: (0..hogs).map(hog).collect(),
+        noise: 0.0,
         seed,
         execute_spins: false,
         limit_ns: 100_000_000_000,

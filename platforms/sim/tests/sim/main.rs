@@ -20,6 +20,7 @@ mod many;
 mod migration;
 mod native;
 mod nested;
+mod noise;
 mod numa;
 mod pause;
 mod refill;

@@ -49,8 +49,8 @@ const HONORED: &[&str] = &[
 /// Keys of guests that only divide CPU time among task groups, which the VMM does not make.
 const OF_GROUPS: &[&str] = &["cgroup", "period", "vcpu_period"];
 
-/// Keys of guests that say how long the host's own devices take.
-const OF_DEVICES: &[&str] = &["device_time"];
+/// Keys of guests that say how long the host's own devices take, and how often the main thread of its VMM wakes.
+const OF_DEVICES: &[&str] = &["device_time", "vmm_period"];
 
 /// Keys of the machine that say which pCPUs there are, and so to which of this host's CPUs the vCPUs are pinned.
 const TOPOLOGY: &[&str] = &["machine.sockets", "machine.cores", "machine.threads"];

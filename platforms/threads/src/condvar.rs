@@ -86,6 +86,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::RawQueuedRwLock;
+    use crate::slot::tests::with_numbers;
 
     /// Two threads take turns by the condition variable `changed`, and share a reader-writer lock. Each calls `at_end`.
     pub(crate) fn take_turns<C: Sync>(
@@ -99,7 +100,7 @@ pub(crate) mod tests {
         let (lock, turn) = (RawQueuedRwLock::INIT, AtomicU32::new(0));
         let (mutex, lock, turn, at_end) = (&mutex, &lock, &turn, &at_end);
         thread::scope(|scope| {
-            for number in 0..2 {
+            let threads = [0, 1].map(|number| {
                 scope.spawn(move || {
                     for _ in 0..TURNS {
                         mutex.lock();
@@ -119,7 +120,10 @@ pub(crate) mod tests {
                         unsafe { lock.unlock_shared() };
                     }
                     at_end();
-                });
+                })
+            });
+            for thread in threads {
+                thread.join().expect("each takes its turns");
             }
         });
         assert_eq!(turn.load(Relaxed), 2 * TURNS);
@@ -127,6 +131,6 @@ pub(crate) mod tests {
 
     #[test]
     fn two_threads_take_turns() {
-        take_turns(&RawCondvar::new(), RawCondvar::wait, RawCondvar::notify_all, || ());
+        with_numbers(|| take_turns(&RawCondvar::new(), RawCondvar::wait, RawCondvar::notify_all, || ()));
     }
 }

@@ -130,16 +130,21 @@ mod tests {
 
     use super::*;
     use crate::condvar::tests::take_turns;
+    use crate::slot::tests::with_numbers;
 
     #[test]
     fn two_threads_take_turns() {
         let changed = RawRequeueCondvar::new();
-        take_turns(&changed, RawRequeueCondvar::wait, RawRequeueCondvar::notify_all, || ());
+        with_numbers(|| take_turns(&changed, RawRequeueCondvar::wait, RawRequeueCondvar::notify_all, || ()));
     }
 
     /// The kernel moves the threads that a broadcast does not wake, and each thread wakes the next one.
     #[test]
     fn a_broadcast_that_wakes_one_thread_reaches_all() {
+        with_numbers(broadcast_one_at_a_time);
+    }
+
+    fn broadcast_one_at_a_time() {
         const THREADS: u32 = 8;
         const ROUNDS: u32 = 50;
         let (mutex, changed) = (RawHybrid::INIT, RawRequeueCondvar::new());
@@ -152,7 +157,7 @@ mod tests {
             unsafe { mutex.unlock() };
         };
         thread::scope(|scope| {
-            for _ in 0..THREADS {
+            let threads = [(); THREADS as usize].map(|()| {
                 scope.spawn(move || {
                     for this in 1..=ROUNDS {
                         locked(&|| {
@@ -163,8 +168,8 @@ mod tests {
                             }
                         });
                     }
-                });
-            }
+                })
+            });
             for this in 1..=ROUNDS {
                 // All threads wait for the round, most of them asleep.
                 while arrived.load(Relaxed) < this * THREADS {
@@ -172,6 +177,9 @@ mod tests {
                 }
                 locked(&|| round.store(this, Relaxed));
                 changed.0.notify_all(&ThisThread::new(), 1);
+            }
+            for thread in threads {
+                thread.join().expect("each round is announced");
             }
         });
         assert_eq!(arrived.load(Relaxed), ROUNDS * THREADS);

@@ -171,8 +171,9 @@ pub(crate) fn abandon_all_but(mine: Option<CpuId>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Barrier;
+pub(crate) mod tests {
+    use std::panic::resume_unwind;
+    use std::sync::{Barrier, Mutex, PoisonError};
     use std::thread;
 
     use holdfast_locks::{RawLock, Word};
@@ -224,9 +225,22 @@ mod tests {
         };
     }
 
-    /// Takes all numbers but one. No other test of this binary uses numbers.
+    /// Runs `body` in a thread of its own, alone among the tests of this binary that use numbers. The threads of `body`
+    /// must be joined: only then have they given their numbers back.
+    pub(crate) fn with_numbers(body: impl FnOnce() + Send) {
+        static TURN: Mutex<()> = Mutex::new(());
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = thread::scope(|scope| scope.spawn(body).join());
+        ended.unwrap_or_else(|panic| resume_unwind(panic));
+    }
+
     #[test]
     fn threads_wait_without_numbers_when_all_are_in_use() {
+        with_numbers(wait_without_numbers);
+    }
+
+    /// Takes all numbers but one.
+    fn wait_without_numbers() {
         TAKEN.iter().for_each(|bits| bits.store(u64::MAX, Relaxed));
         TAKEN[0].store(u64::MAX - 1, Relaxed);
         crate::for_each_raw_lock!(count_without_numbers);

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use holdfast_lab::adaptive::{self, Adapted};
 use holdfast_lab::collect;
-use holdfast_lab::options::Adaptive;
-use holdfast_lab::options::Options;
+use holdfast_lab::options::{Adaptive, Options};
 use holdfast_lab::plan::Plan;
 use holdfast_lab::run::{self, Execution, Runner, Slots};
 use holdfast_lab::stats::Center;

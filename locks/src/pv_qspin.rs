@@ -133,7 +133,7 @@ impl<T: Stealing, L: PendingLayout, S: Steps> PvQueued<T, L, S> {
 }
 
 /// Counts a lock taken past its queue and, if the platform asks for it, blocks further stealing.
-#[inline]
+#[inline(always)]
 fn stolen<P: Paravirt, T: Stealing, L: PendingLayout>(cpu: &P, word: &P::Word) {
     cpu.recorder().add(Event::PvLockStealing, 1);
     if T::WAITS && cpu.overtook() {

@@ -281,7 +281,7 @@ unsafe impl Paravirt for ThisThread {
     fn sharing(&self) -> Sharing {
         SHARING
     }
-    #[inline]
+    #[inline(always)]
     fn overtook(&self) -> bool {
         spin::overtook()
     }

@@ -1,4 +1,5 @@
-//! Counts the instructions of an uncontended lock and unlock: one locked instruction and a few others.
+//! Counts the instructions of an uncontended lock and unlock, and of one that overtakes a sleeping queue: one locked
+//! instruction and a few others.
 //!
 //! A child process executes them one instruction at a time, by `ptrace(2)`. A restartable sequence would never end that
 //! way, because each stop restarts it. So it is executed up to its end in one run.
@@ -6,6 +7,7 @@
 #![expect(unsafe_code, reason = "fork, ptrace")]
 
 use std::ptr;
+use std::time::Duration;
 
 use holdfast_threads::*;
 use libc::{c_long, c_void, pid_t, user_regs_struct};
@@ -25,10 +27,10 @@ struct Executed {
 const BREAKPOINT: u8 = 0xcc;
 
 impl Stepped {
-    /// Starts a child that runs `work` between two breakpoints, and returns it stopped after the first. Returns `None`
-    /// if the system does not allow tracing.
-    fn before(work: fn()) -> Option<Stepped> {
-        // SAFETY: the child calls only `work`, which uses only memory of its own, and system calls.
+    /// Starts a child that runs `prepare`, and `work` between two breakpoints. Returns it stopped after the first one.
+    /// Returns `None` if the system does not allow tracing.
+    fn before(prepare: fn(), work: fn()) -> Option<Stepped> {
+        // SAFETY: the child calls only these two, which use only memory of its own, and system calls.
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "cannot fork");
         if child == 0 {
@@ -37,6 +39,7 @@ impl Stepped {
                 // SAFETY: ends the child without running exit handlers of the parent.
                 unsafe { libc::_exit(2) };
             }
+            prepare();
             // SAFETY: stops the child for the parent, which traces it.
             unsafe { core::arch::asm!("int3") };
             work();
@@ -163,15 +166,43 @@ fn is_call(code: &[u8]) -> bool {
     matches!(code, [0xe8, ..]) || matches!(code, [0xff, modrm, ..] if modrm >> 3 & 7 == 2)
 }
 
+#[inline(never)]
+fn lock_and_unlock<R: RawMutex>(lock: &R) {
+    let guard = lock.lock();
+    // SAFETY: just locked.
+    unsafe { lock.unlock(guard) };
+}
+
 /// Lock and unlock of one kind.
 fn pair<R: RawMutex + 'static>() {
-    #[inline(never)]
-    fn on<R: RawMutex>(lock: &R) {
-        let guard = lock.lock();
-        // SAFETY: just locked.
-        unsafe { lock.unlock(guard) };
+    lock_and_unlock(&R::INIT);
+}
+
+/// A lock whose queue has one waiter, which sleeps between two kicks.
+static QUEUED: RawHybrid = RawHybrid::INIT;
+
+/// Gives [`QUEUED`] its queue, and overtakes it until the record of the thread needs no clock for a while.
+fn queue() {
+    /// The tail that names the first node of CPU 0. Lock and unlock only see that there is one.
+    const TAIL: u32 = 1 << 18;
+    set_turn(Duration::MAX);
+    let word = ptr::from_ref(&QUEUED).cast::<u32>().cast_mut();
+    // SAFETY: the lock is one atomic word of this size, and no other thread of this process knows it.
+    unsafe { word.write_volatile(TAIL) };
+    for _ in 0..100 {
+        OVERTAKE.iter().for_each(|overtake| overtake());
     }
-    on(&R::INIT);
+}
+
+/// Several places that lock, as in a program: what the compiler inlines into a single one may be a call in each.
+static OVERTAKE: [fn(); 4] = [overtake::<0>, overtake::<1>, overtake::<2>, overtake::<3>];
+
+#[inline(never)]
+fn overtake<const PLACE: u8>() {
+    let guard = QUEUED.lock();
+    // SAFETY: just locked.
+    unsafe { QUEUED.unlock(guard) };
+    core::hint::black_box(PLACE);
 }
 
 /// A lock that does nothing, to count the instructions around lock and unlock.
@@ -198,8 +229,8 @@ unsafe impl RawMutex for Nothing {
 
 /// Returns the instructions of lock and unlock, or `None` if the system does not allow tracing.
 fn executed_by<R: RawMutex + 'static>() -> Option<Executed> {
-    let around = Stepped::before(pair::<Nothing>)?.count();
-    let mut executed = Stepped::before(pair::<R>)?.count();
+    let around = Stepped::before(|| (), pair::<Nothing>)?.count();
+    let mut executed = Stepped::before(|| (), pair::<R>)?.count();
     assert_eq!(around.locked, 0);
     executed.instructions -= around.instructions;
     executed.calls -= around.calls;
@@ -248,4 +279,19 @@ fn an_uncontended_lock_and_unlock_have_one_locked_instruction() {
         RawAheadPvQspin: announced, 26;
         ExtendedHybrid: announced, asking;
     }
+}
+
+#[test]
+fn overtaking_a_sleeping_queue_takes_one_locked_instruction_and_no_call() {
+    let announced = if has_restartable_sequences() { 1 } else { 2 };
+    let around = Stepped::before(|| (), || ());
+    let (Some(around), Some(stepped)) = (around, Stepped::before(queue, OVERTAKE[0])) else {
+        println!("SKIPPED: the system does not let one process trace another");
+        return;
+    };
+    let (around, mut executed) = (around.count(), stepped.count());
+    executed.calls -= around.calls;
+    println!("{executed:?}");
+    assert_eq!((executed.locked, executed.calls), (announced, 0), "{executed:?}");
+    assert!(executed.instructions <= 44, "{executed:?}");
 }

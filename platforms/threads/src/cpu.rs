@@ -137,6 +137,7 @@ unsafe impl Platform for ThisThread {
 
 impl Thread for ThisThread {
     fn give_way(&self) {
+        word::withdraw();
         slice::outside(thread::yield_now);
     }
     fn futex_wait(&self, word: &ThreadWord, value: u32) {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::cpu::ThreadWord;
 pub(crate) use crate::exit::give_back_at_exit;
 pub(crate) use crate::numa::node;
-use crate::slice;
+use crate::{slice, word};
 
 /// Returns the time of a clock that never goes back, in nanoseconds.
 pub(crate) fn now_ns() -> u64 {
@@ -166,6 +166,9 @@ pub(crate) fn requeue(word: &ThreadWord, value: u32, count: u32, key: usize) -> 
 /// Waits while `word` holds `value`, or wakes up to `value` waiters. A wait may end for no reason. Returns the
 /// error number, or 0.
 fn futex(word: *const u32, operation: i32, value: u32, timeout: *const libc::timespec) -> i32 {
+    if operation == libc::FUTEX_WAIT {
+        word::withdraw();
+    }
     // SAFETY: the kernel only reads `word` and `timeout`, and reports an error if it cannot. Callers pass words that
     // outlive the call, or do not mind the error.
     let call = || unsafe {

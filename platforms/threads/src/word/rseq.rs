@@ -148,6 +148,22 @@ fn interrupt_all() -> bool {
     slice::outside(|| membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ))
 }
 
+/// Withdraws the announcement of the calling thread, which is about to give its CPU up. Otherwise the kernel would read
+/// the sequence's descriptor and code to find that the thread is not in it, each time that it schedules the thread.
+///
+/// The next sequence announces itself again, as it would have to anyway: the kernel clears the announcement then.
+#[inline]
+pub(crate) fn withdraw() {
+    // ORDERING: Relaxed; the area's distance is all there is to know.
+    let area = AREA.load(Relaxed);
+    if area & NOT_AN_AREA == 0 {
+        // SAFETY: the area belongs to this thread, which is in no sequence. The kernel accepts 0 at any time.
+        unsafe {
+            asm!("mov qword ptr fs:[{area} + 8], 0", area = in(reg) area, options(nostack, preserves_flags));
+        }
+    }
+}
+
 macro_rules! compare_store {
     ($name:ident, $value:ty, $memory:literal, $class:ident, $modifier:literal) => {
         /// Stores `new` if the memory holds `current`. Returns whether it has stored; `false` also if this thread has
@@ -236,7 +252,10 @@ impl CompareStore for Word {
 mod tests {
     use std::thread;
 
+    use holdfast_locks::thread::Thread;
+
     use super::*;
+    use crate::cpu::{ThisThread, ThreadWord};
 
     /// Increments `count` in a restartable sequence, as another library may do it. Returns the address of its
     /// descriptor.
@@ -281,6 +300,25 @@ mod tests {
             asm!("mov {t}, qword ptr fs:[{area} + 8]", t = out(reg) descriptor, area = in(reg) area, options(nostack));
         }
         descriptor
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_or_yields_has_announced_nothing() {
+        let Some(area) = area() else {
+            println!("SKIPPED: the C library has registered no area");
+            return;
+        };
+        let (word, this) = (ThreadWord::ZERO, ThisThread::new());
+        let sleep = || this.futex_wait(&word, 1);
+        let give_way = || this.give_way();
+        for (name, call) in [("sleep", &sleep as &dyn Fn()), ("yield", &give_way)] {
+            // The kernel clears an announcement, too, but not in each round.
+            for round in 0..200 {
+                assert_eq!(Word::new(1).compare_store_low8(1, 0, Release), Ok(()));
+                call();
+                assert_eq!(announced(area), 0, "{name}, round {round}");
+            }
+        }
     }
 
     #[test]

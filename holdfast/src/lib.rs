@@ -28,9 +28,10 @@
 //! - `serde`: the data of a [`Mutex`] can be serialized and deserialized.
 //! - `check`: finds mistakes in the order of locks and locks taken twice, and shows holders and how long locks are
 //!   held: the module `check`. For debugging; each lock is larger and slower.
-//! - `slice_extension`: the holder of a [`Mutex`] asks the kernel for a few microseconds more rather than be preempted
-//!   inside its critical section. It needs Linux 7.0 or later, built with this option, on x86-64, and glibc 2.41 or
-//!   later; elsewhere it changes nothing. (Not with `check`.) `docs/programs.md` has what it costs and brings.
+//! - `slice_extension`: holders of a [`Mutex`] or [`RwLock`] ask the kernel for a few microseconds more rather than be
+//!   preempted inside their critical sections. It needs Linux 7.0 or later, built with this option, on x86-64, and
+//!   glibc 2.41 or later; elsewhere it changes nothing. (Not with `check`.) `docs/programs.md` has what it costs and
+//!   brings.
 //! - `loom`, `shuttle`: the types are those of a model checker: [model checks](#model-checks).
 //! - `lock_api_05`: [`RawMutex`] also implements the traits of `lock_api` 0.5, which needs Rust 1.95. (Not with
 //!   `check`.)

@@ -1,8 +1,13 @@
 //! Names for the generic types of `lock_api` over our raw reader-writer lock.
 
 /// The raw lock of a [`RwLock`]: the queued reader-writer lock on host threads.
-#[cfg(not(feature = "check"))]
+#[cfg(not(any(feature = "check", feature = "slice_extension")))]
 pub type RawRwLock = holdfast_threads::RawQueuedRwLock;
+
+/// The raw lock of a [`RwLock`]: the queued reader-writer lock on host threads, whose holders ask the kernel for more
+/// time.
+#[cfg(all(feature = "slice_extension", not(feature = "check")))]
+pub type RawRwLock = holdfast_threads::Extended<holdfast_threads::RawQueuedRwLock>;
 
 /// The raw lock of a [`RwLock`]: the queued reader-writer lock on host threads, with its record.
 #[cfg(feature = "check")]

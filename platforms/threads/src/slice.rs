@@ -38,6 +38,8 @@ use lock_api_04::{GuardNoSend, RawMutex, RawMutexTimed};
 use crate::RawCondvar;
 use crate::raw::RawHybrid;
 
+mod rwlock;
+
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 mod sections;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
@@ -70,12 +72,12 @@ pub(crate) use nothing::outside;
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
 use nothing::{begin, end};
 
-/// A raw mutex whose critical sections ask the kernel for more time rather than be preempted.
+/// A raw mutex or reader-writer lock whose critical sections ask the kernel for more time rather than be preempted.
 ///
 /// Of use for critical sections of a few microseconds, with more threads than CPUs. The kernel must be Linux 7.0 or
-/// later with `CONFIG_RSEQ_SLICE_EXTENSION`, and the C library glibc 2.41 or later; otherwise it is the mutex alone.
+/// later with `CONFIG_RSEQ_SLICE_EXTENSION`, and the C library glibc 2.41 or later; otherwise it is the lock alone.
 /// See [`has_slice_extension`]. System calls within a section end the additional time. Locks of this crate ask for
-/// nothing while they sleep; the request of any other mutex stays, which does no harm.
+/// nothing while they sleep; the request of any other lock stays, which does no harm.
 ///
 /// ```
 /// use holdfast_threads::{Extended, RawHybrid};

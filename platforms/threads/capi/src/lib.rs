@@ -17,6 +17,18 @@ pub use cond::*;
 pub use lock::*;
 pub use rwlock::*;
 
+#[cfg(not(feature = "slice_extension"))]
+mod kinds {
+    pub(crate) type RawLock = holdfast_threads::RawHybrid;
+    pub(crate) type RawRwLock = holdfast_threads::RawQueuedRwLock;
+}
+/// The same locks, whose holders ask the kernel for more time.
+#[cfg(feature = "slice_extension")]
+mod kinds {
+    pub(crate) type RawLock = holdfast_threads::Extended<holdfast_threads::RawHybrid>;
+    pub(crate) type RawRwLock = holdfast_threads::Extended<holdfast_threads::RawQueuedRwLock>;
+}
+
 /// Returns the moment that `deadline` of CLOCK_MONOTONIC denotes, or `None` if it is too far away to matter. A
 /// time that is not normalized has passed.
 fn moment(deadline: libc::timespec) -> Option<Instant> {

@@ -1,14 +1,14 @@
 //! The functions of `holdfast_lock_t`, the lock.
 
-use holdfast_threads::RawHybrid;
 use lock_api::{RawMutex, RawMutexTimed};
 
 use crate::before;
+use crate::kinds::RawLock;
 
 /// The lock, `holdfast_lock_t` in C.
 #[derive(Debug)]
 #[repr(transparent)]
-pub struct Lock(pub(crate) RawHybrid);
+pub struct Lock(pub(crate) RawLock);
 
 const _: () = assert!(size_of::<Lock>() == 4 && align_of::<Lock>() == 4);
 
@@ -19,7 +19,7 @@ const _: () = assert!(size_of::<Lock>() == 4 && align_of::<Lock>() == 4);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn holdfast_lock_init(lock: *mut Lock) {
     // SAFETY: the caller promises that only this call accesses the memory.
-    unsafe { lock.write(Lock(RawHybrid::INIT)) };
+    unsafe { lock.write(Lock(RawLock::INIT)) };
 }
 
 /// Waits until the calling thread holds the lock.

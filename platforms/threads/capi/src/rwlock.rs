@@ -1,14 +1,14 @@
 //! The functions of `holdfast_rwlock_t`, the reader-writer lock.
 
-use holdfast_threads::RawQueuedRwLock;
-use lock_api::{RawRwLock, RawRwLockDowngrade, RawRwLockTimed};
+use lock_api::{RawRwLock as _, RawRwLockDowngrade, RawRwLockTimed};
 
 use crate::before;
+use crate::kinds::RawRwLock;
 
 /// The reader-writer lock, `holdfast_rwlock_t` in C.
 #[derive(Debug)]
 #[repr(transparent)]
-pub struct RwLock(RawQueuedRwLock);
+pub struct RwLock(RawRwLock);
 
 const _: () = assert!(size_of::<RwLock>() == 8 && align_of::<RwLock>() == 4);
 
@@ -19,7 +19,7 @@ const _: () = assert!(size_of::<RwLock>() == 8 && align_of::<RwLock>() == 4);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn holdfast_rwlock_init(lock: *mut RwLock) {
     // SAFETY: the caller promises that only this call accesses the memory.
-    unsafe { lock.write(RwLock(RawQueuedRwLock::INIT)) };
+    unsafe { lock.write(RwLock(RawRwLock::INIT)) };
 }
 
 /// Makes the writer a reader: no other writer gets the lock in between.

@@ -3,8 +3,10 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicI32, AtomicU32};
 
-use holdfast_threads::{RawHybrid, RawRequeueCondvar};
+use holdfast_threads::RawRequeueCondvar;
 use libc::{pthread_cond_t, pthread_mutex_t};
+
+use crate::Lock;
 
 /// The kind of a mutex.
 const KIND: usize = 16;
@@ -23,9 +25,9 @@ const SHARED: u32 = 1;
 const MONOTONIC: u32 = 2;
 
 const _: () = {
-    assert!(size_of::<pthread_mutex_t>() == 40 && align_of::<pthread_mutex_t>() >= align_of::<RawHybrid>());
+    assert!(size_of::<pthread_mutex_t>() == 40 && align_of::<pthread_mutex_t>() >= align_of::<Lock>());
     assert!(size_of::<pthread_cond_t>() == 48 && align_of::<pthread_cond_t>() >= align_of::<RawRequeueCondvar>());
-    assert!(size_of::<RawHybrid>() <= KIND && size_of::<RawRequeueCondvar>() <= FLAGS);
+    assert!(size_of::<Lock>() <= KIND && size_of::<RawRequeueCondvar>() <= FLAGS);
 };
 
 /// Returns the lock that takes the place of `mutex`, or `None` if the C library's stays.
@@ -33,7 +35,7 @@ const _: () = {
 /// # Safety
 /// `mutex` must point to a mutex, which must stay valid for as long as the result is used.
 #[inline]
-pub(crate) unsafe fn lock<'a>(mutex: *mut pthread_mutex_t) -> Option<&'a RawHybrid> {
+pub(crate) unsafe fn lock<'a>(mutex: *mut pthread_mutex_t) -> Option<&'a Lock> {
     // SAFETY: the caller promises that it is a mutex, whose kind is there. The C library changes it atomically.
     let kind = unsafe { AtomicI32::from_ptr(mutex.wrapping_byte_add(KIND).cast()) };
     // ORDERING: Relaxed; it is written before the mutex is shared.

@@ -29,8 +29,17 @@ mod layout;
 mod mutex;
 mod real;
 
+/// The lock that takes the place of a mutex.
+#[cfg(not(feature = "slice_extension"))]
+type Lock = holdfast_threads::RawHybrid;
+/// The lock that takes the place of a mutex. Its holder asks the kernel for more time.
+#[cfg(feature = "slice_extension")]
+type Lock = holdfast_threads::Extended<holdfast_threads::RawHybrid>;
+
 extern "C" fn prepare() {
     holdfast_threads::prepare();
+    #[cfg(feature = "slice_extension")]
+    holdfast_threads::has_slice_extension();
 }
 
 /// Calls [`prepare`] when the library is loaded, before the program runs.

@@ -3,11 +3,10 @@
 use core::ffi::c_int;
 use std::time::Duration;
 
-use holdfast_threads::RawHybrid;
 use libc::{clockid_t, pthread_mutex_t, timespec};
 use lock_api::{RawMutex, RawMutexTimed};
 
-use crate::{layout, real};
+use crate::{Lock, layout, real};
 
 /// Locks the mutex.
 ///
@@ -119,7 +118,7 @@ pub unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut pthread_mutex_t) -> c
 ///
 /// # Safety
 /// `deadline` must point to a time.
-unsafe fn lock_until(lock: &RawHybrid, clock: clockid_t, deadline: *const timespec) -> c_int {
+unsafe fn lock_until(lock: &Lock, clock: clockid_t, deadline: *const timespec) -> c_int {
     /// The other clock may be set meanwhile.
     const STEP: Duration = Duration::from_secs(1);
     if lock.try_lock() {

@@ -11,9 +11,15 @@ pub fn here() -> &'static Path {
 
 /// Builds a library of the package, which `cargo test` does not do, and returns the path of the file `name`.
 ///
-/// It uses a target directory of its own, because another build with other flags may run at the same time.
+/// It uses a target directory of its own, because another build with other flags may run at the same time. A build with
+/// features, which would overwrite the file, has a further one.
 pub fn build(what: &[&str], name: &str) -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static");
+    let folder = if what.contains(&"--features") {
+        "featured"
+    } else {
+        "static"
+    };
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     // Offline: the test itself was compiled from the same sources.
     cargo.args([

@@ -126,6 +126,28 @@ fn the_other_types_for_c_behave_in_every_circumstance() {
     }
 }
 
+/// The library whose holders ask the kernel for more time. Most kernels give none; then it must be the same.
+#[test]
+fn locks_that_ask_for_more_time_behave_in_every_circumstance() {
+    if !has_compiler() {
+        return;
+    }
+    let (folder, library) = (
+        scratch(),
+        build(&["--lib", "--features", "slice_extension"], "libholdfast.a"),
+    );
+    let program = folder.path().join("program");
+    for flags in [&[][..], &["-DTIMED"], &["-DRWLOCK"], &["-DCOND"]] {
+        println!("{flags:?}");
+        compile("circumstances.c", &program, flags, &[&library]);
+        keep_every_promise(&program, &[]);
+    }
+    for source in ["lock.c", "types.c"] {
+        compile(source, &program, &[], &[&library]);
+        assert_eq!(succeed(&mut Command::new(&program)), "all kept\n");
+    }
+}
+
 #[test]
 fn the_other_types_for_c_keep_every_promise() {
     if !has_compiler() {

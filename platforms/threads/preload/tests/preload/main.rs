@@ -52,6 +52,22 @@ fn mutexes_of_every_type_behave_as_in_the_c_library() {
     assert_eq!(succeed(&mut without), "all kept\n");
 }
 
+/// The library whose holders ask the kernel for more time. Most kernels give none; then it must be the same.
+#[test]
+fn mutexes_that_ask_for_more_time_behave_as_in_the_c_library() {
+    let (folder, library) = (
+        scratch(),
+        build(&["--lib", "--features", "slice_extension"], "libholdfast_preload.so"),
+    );
+    for (source, argument) in [("types.c", Some("replaced")), ("crowd.c", None)] {
+        let Some(program) = compile(&here().join("tests/preload").join(source), &[], folder.path()) else {
+            return;
+        };
+        let mut run = Command::new(program);
+        assert_eq!(succeed(run.args(argument).env("LD_PRELOAD", &library)), "all kept\n");
+    }
+}
+
 #[test]
 fn a_crowd_shares_queues_and_forks() {
     let folder = scratch();

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicI32, AtomicUsize};
 use std::fs;
 use std::thread;
 
-use lock_api_04::RawMutex;
+use lock_api_04::{RawMutex, RawRwLock, RawRwLockDowngrade};
 use proptest::prelude::*;
 
 use super::*;
@@ -300,7 +300,7 @@ fn play_enabled() {
 
 #[test]
 fn a_waiter_asks_for_nothing_while_it_sleeps_and_asks_when_it_holds() {
-    static LOCK: Extended<RawHybrid> = Extended::INIT;
+    static LOCK: Extended<RawHybrid> = RawMutex::INIT;
     static WAITER: AtomicI32 = AtomicI32::new(0);
     static CONTROL: AtomicUsize = AtomicUsize::new(0);
     play();
@@ -375,7 +375,7 @@ fn the_request_is_there_from_before_the_lock_is_taken_until_it_is_released() {
     play();
     let thread = thread::spawn(|| {
         play_enabled();
-        let lock = Extended::<Probe>::INIT;
+        let lock = <Extended<Probe> as RawMutex>::INIT;
         lock.lock();
         // SAFETY: just locked.
         unsafe { lock.unlock() };
@@ -384,4 +384,74 @@ fn the_request_is_there_from_before_the_lock_is_taken_until_it_is_released() {
         (SEEN.take(), after, PLAYED.with(Memory::area).control())
     });
     assert_eq!(thread.join().expect("no panic"), (vec![ASKED; 3], 0, 0));
+}
+
+// SAFETY: protects no data.
+unsafe impl RawRwLock for Probe {
+    const INIT: Self = Probe;
+    type GuardMarker = lock_api_04::GuardNoSend;
+
+    fn lock_shared(&self) {
+        Self::look();
+    }
+    fn try_lock_shared(&self) -> bool {
+        Self::look();
+        false
+    }
+    unsafe fn unlock_shared(&self) {
+        Self::look();
+    }
+    fn lock_exclusive(&self) {
+        Self::look();
+    }
+    fn try_lock_exclusive(&self) -> bool {
+        Self::look();
+        false
+    }
+    unsafe fn unlock_exclusive(&self) {
+        Self::look();
+    }
+}
+
+// SAFETY: as above.
+unsafe impl RawRwLockDowngrade for Probe {
+    unsafe fn downgrade(&self) {
+        Self::look();
+    }
+}
+
+#[test]
+fn readers_and_writers_ask_while_they_hold_and_not_after() {
+    play();
+    let lock = const { <Extended<Probe> as RawRwLock>::INIT };
+    let asks = |uses: &dyn Fn(&Extended<Probe>)| {
+        uses(&lock);
+        (SEEN.take(), PLAYED.with(Memory::area).control())
+    };
+    let thread = thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            play_enabled();
+            let read = asks(&|lock| {
+                lock.lock_shared();
+                // SAFETY: just locked, here and below.
+                unsafe { lock.unlock_shared() };
+            });
+            let write = asks(&|lock| {
+                lock.lock_exclusive();
+                // SAFETY: as above.
+                unsafe { lock.unlock_exclusive() };
+            });
+            let downgrade = asks(&|lock| {
+                lock.lock_exclusive();
+                // SAFETY: as above.
+                unsafe { lock.downgrade() };
+                // SAFETY: as above.
+                unsafe { lock.unlock_shared() };
+            });
+            let refused = asks(&|lock| assert!(!lock.try_lock_shared() && !lock.try_lock_exclusive()));
+            [read, write, downgrade, refused]
+        });
+        thread.join().expect("no panic")
+    });
+    assert_eq!(thread, [2, 2, 3, 2].map(|looks| (vec![ASKED; looks], 0)));
 }

@@ -22,6 +22,6 @@ pub use cpu_model::{ApicvFeatures, AvicFeatures, CpuModel};
 pub use lines::{Access, Charge, LineId, Lines};
 pub use pause::{PauseDetector, PauseHardware, PauseLimit};
 pub use profile::{ApicvModel, AvicModel, Costs, IdleState, Profile, Topology, idle_exit_latency};
-pub use queue::{EventQueue, Key};
+pub use queue::EventQueue;
 pub use spin::Spin;
 pub use time::{Picos, Time};

@@ -1,100 +1,41 @@
 //! The event queue: a tournament tree with one leaf per slot.
 //!
-//! A slot has at most one next event: a pCPU's activity, its timer, an interrupt in flight. Slots are the leaves of a
+//! A slot has at most one next event: a pCPU's step, its timer, an interrupt in flight. Slots are the leaves of a
 //! binary tree whose inner nodes are matches, each won by the earlier of two events. When a slot's event moves, its
 //! matches are replayed, one on each level. Their opponents are known in advance, so unlike in a heap no branch depends
-//! on the winner.
+//! on the winner, and no load waits for one.
 //!
-//! **Total order**: events are ordered by `(time, class, tie)`. A key is unique if no two slots of one class have the
-//! same tie. So the order never depends on when an event was entered.
+//! **Total order**: events are ordered by time, and those of equal times by slot. So the order never depends on when an
+//! event was entered.
 //!
 //! **Matches of the first**: the slot with the first event has won all of its matches. While its event moves and stays
 //! the first, its matches keep the event with which it won them. They are updated before any other slot replays.
 
+use core::hint::select_unpredictable;
+
 use crate::time::Time;
 
-/// Width of a tie and of a slot number in bits.
-const NUMBER_BITS: u32 = 28;
-const NUMBER_MASK: i128 = (1 << NUMBER_BITS) - 1;
-/// Number of bits below the time: class (7), tie, slot. With the time's 64 bits, an entry is never negative, and the
-/// difference of two entries never overflows.
-const TIME_SHIFT: u32 = 63;
-
-/// The order of an event: time, class, tie. The lowest bits are zero and leave room for the slot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key(i128);
-
-impl Key {
-    /// Returns the key of an event at `time`. Of equal times the lower `class` (below 2^7) comes first, then the lower
-    /// `tie` (below 2^28).
-    #[inline(always)]
-    pub const fn new(time: Time, class: u8, tie: u32) -> Key {
-        debug_assert!(class < 1 << 7);
-        debug_assert!(tie < 1 << NUMBER_BITS);
-        Key((time.0 as i128) << TIME_SHIFT | (class as i128) << (2 * NUMBER_BITS) | (tie as i128) << NUMBER_BITS)
-    }
-
-    /// Returns the time of the event.
-    #[inline(always)]
-    pub const fn time(self) -> Time {
-        Time((self.0 >> TIME_SHIFT) as u64)
-    }
-
-    /// Returns the tie, which orders events of equal time and class.
-    #[inline(always)]
-    pub const fn tie(self) -> u32 {
-        (self.0 >> NUMBER_BITS & NUMBER_MASK) as u32
-    }
-}
-
-/// A slot's event: its key, with the slot in the lowest bits. Entries are ordered as their keys are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry(i128);
-
-impl Entry {
-    /// The absence of an event. It comes after all events and belongs to no slot.
-    const NONE: Entry = Entry(i128::MAX);
-
-    #[inline(always)]
-    fn new(key: Key, slot: u32) -> Entry {
-        Entry(key.0 | i128::from(slot))
-    }
-
-    #[inline(always)]
-    fn key(self) -> Key {
-        Key(self.0 & !NUMBER_MASK)
-    }
-
-    #[inline(always)]
-    fn slot(self) -> u32 {
-        (self.0 & NUMBER_MASK) as u32
-    }
-
-    /// Returns the earlier entry. It is computed without a branch, which would be unpredictable.
-    #[inline(always)]
-    fn earlier(self, other: Entry) -> Entry {
-        let difference = other.0 - self.0;
-        // All ones if `other` is earlier.
-        let sign = difference >> 127;
-        Entry(self.0 + (difference & sign))
-    }
-
-    #[inline(always)]
-    fn event(self) -> Option<(Key, u32)> {
-        (self != Entry::NONE).then(|| (self.key(), self.slot()))
-    }
-}
+/// Number of slots at most.
+const SLOTS_MAX: u32 = 1 << 28;
+/// The slot of an event that there is not.
+const NO_SLOT: u32 = u32::MAX;
+/// The time of an event that there is not. One picosecond can be added to it.
+const NONE: Time = Time(u64::MAX - 1);
 
 /// The next event of each slot, and the first of these events.
 #[derive(Clone, Debug)]
 pub struct EventQueue {
-    /// The first event.
-    first: Entry,
-    /// A lower bound of all events but the first. While the first event moves to at most this bound, it needs no match.
-    bound: Entry,
-    /// The tree: the final match at 1, the match above nodes `2 * n` and `2 * n + 1` at `n`, the slots' events in the
-    /// second half.
-    nodes: Vec<Entry>,
+    /// Time of the first event.
+    first: Time,
+    first_slot: u32,
+    /// Up to this time the first event can move and stays the first: no other event comes before it or at it, except at
+    /// the time of the first itself.
+    limit: Time,
+    /// The times of the tree: the final match at 1, the match above nodes `2 * n` and `2 * n + 1` at `n`, the slots'
+    /// events in the second half.
+    times: Vec<Time>,
+    /// The slots of the tree. A match without an event has any slot.
+    slots: Vec<u32>,
 }
 
 impl Default for EventQueue {
@@ -107,141 +48,168 @@ impl EventQueue {
     /// Returns an empty queue.
     pub fn new() -> EventQueue {
         EventQueue {
-            first: Entry::NONE,
-            bound: Entry::NONE,
-            nodes: vec![Entry::NONE; 2],
+            first: NONE,
+            first_slot: NO_SLOT,
+            limit: NONE,
+            times: vec![NONE; 2],
+            slots: vec![0; 2],
         }
     }
 
-    /// Returns the key and the slot of the first event, or `None` if there is no event.
+    /// Returns the time and the slot of the first event, or `None` if there is no event.
     #[inline(always)]
-    pub fn first(&self) -> Option<(Key, u32)> {
-        self.first.event()
+    pub fn first(&self) -> Option<(Time, u32)> {
+        (self.first_slot != NO_SLOT).then_some((self.first, self.first_slot))
     }
 
-    /// Returns the key of the second event, or `None` if there are fewer than two events.
-    #[inline]
-    pub fn second(&self) -> Option<Key> {
-        if self.first == Entry::NONE {
-            return None;
+    /// Returns the time of the first event, or a time after every event if there is none.
+    #[inline(always)]
+    pub fn first_time(&self) -> Time {
+        self.first
+    }
+
+    /// Moves the event of `slot` to `time` if it is the first event and stays that without a match. Returns whether it
+    /// has done so.
+    #[inline(always)]
+    pub fn move_first(&mut self, slot: u32, time: Time) -> bool {
+        let stays = slot == self.first_slot && time <= self.limit;
+        if stays {
+            self.first = time;
         }
-        self.best_opponent().event().map(|(key, _)| key)
+        stays
     }
 
-    /// Sets the event of `slot` to `key`. Returns whether it is now the first event.
+    /// Sets the event of `slot` to `time`, or removes it if that is [`Time::NEVER`]. Returns whether it is now the
+    /// first event.
     ///
     /// # Panics
     /// Panics if `slot` is 2^28 or more.
     #[inline(always)]
-    pub fn set_and_check_first(&mut self, slot: u32, key: Key) -> bool {
-        let entry = Entry::new(key, slot);
-        if self.first.slot() == slot && entry <= self.bound {
-            self.first = entry;
+    pub fn set_and_check_first(&mut self, slot: u32, time: Time) -> bool {
+        if self.move_first(slot, time) {
             return true;
         }
-        self.replace(slot, entry);
-        self.first.slot() == slot
+        self.replace(slot, time);
+        slot == self.first_slot
     }
 
     /// As [`EventQueue::set_and_check_first`].
     #[inline(always)]
-    pub fn set(&mut self, slot: u32, key: Key) {
-        self.set_and_check_first(slot, key);
+    pub fn set(&mut self, slot: u32, time: Time) {
+        self.set_and_check_first(slot, time);
     }
 
     /// Removes the event of `slot`, if it has one.
     pub fn clear(&mut self, slot: u32) {
-        if (slot as usize) < self.nodes.len() / 2 {
-            self.replace(slot, Entry::NONE);
+        if (slot as usize) < self.leaves() {
+            self.replace(slot, NONE);
         }
     }
 
-    fn replace(&mut self, slot: u32, entry: Entry) {
-        if slot as usize >= self.nodes.len() / 2 {
+    fn leaves(&self) -> usize {
+        self.times.len() / 2
+    }
+
+    #[inline]
+    fn replace(&mut self, slot: u32, time: Time) {
+        if slot as usize >= self.leaves() {
             self.grow(slot);
         }
-        if slot == self.first.slot() {
-            self.first = self.play_all(slot, entry);
-            let stays = self.first.slot() == slot;
-            self.bound = if stays { self.best_opponent() } else { self.first };
-        } else if entry < self.first {
-            self.play_first();
-            self.play(slot, entry);
-            self.bound = self.first;
-            self.first = entry;
+        let time = time.min(NONE);
+        if slot == self.first_slot {
+            self.move_far(slot, time);
         } else {
-            self.play(slot, entry);
-            self.bound = self.bound.min(entry);
+            self.move_other(slot, time);
         }
     }
 
-    /// Sets the event of `slot` to `entry` and replays its matches, up to the first whose winner does not change.
+    /// Moves the event of `slot`, which is the first and has won all of its matches, to `time`, and replays them all.
     #[inline]
-    fn play(&mut self, slot: u32, entry: Entry) {
-        let mut place = slot as usize + self.nodes.len() / 2;
-        let mut winner = entry;
-        self.nodes[place] = entry;
+    fn move_far(&mut self, slot: u32, time: Time) {
+        let mut place = slot as usize + self.leaves();
+        let (mut first, mut first_slot, mut other) = (time, slot, NONE);
+        self.times[place] = time;
         while place > 1 {
-            winner = winner.earlier(self.nodes[place ^ 1]);
+            let (opponent, its_slot) = (self.times[place ^ 1], self.slots[place ^ 1]);
+            // Of equal times that of the left node, which has the lower slot, comes first. No branch depends on who
+            // wins: that is not to be foretold.
+            let is_left = place as u64 & 1 ^ 1;
+            let loses = first.0 >= opponent.0 + is_left;
+            first = select_unpredictable(loses, opponent, first);
+            first_slot = select_unpredictable(loses, its_slot, first_slot);
+            other = other.min(opponent);
             place /= 2;
-            if self.nodes[place] == winner {
+            self.times[place] = first;
+            self.slots[place] = first_slot;
+        }
+        // If another event is the first now, nothing is known of those after it.
+        let limit = if first_slot == slot { before(other) } else { first };
+        self.limit = limit.max(first);
+        self.first = first;
+        self.first_slot = if first == NONE { NO_SLOT } else { first_slot };
+    }
+
+    /// Moves the event of `slot`, which is not the first, to `time`.
+    fn move_other(&mut self, slot: u32, time: Time) {
+        if time != NONE && (time, slot) < (self.first, self.first_slot) {
+            if self.first_slot != NO_SLOT {
+                self.play(self.first_slot, self.first);
+            }
+            self.play(slot, time);
+            self.limit = time.max(before(self.first));
+            (self.first, self.first_slot) = (time, slot);
+        } else {
+            self.play(slot, time);
+            self.limit = self.first.max(self.limit.min(before(time)));
+        }
+    }
+
+    /// Sets the event of `slot` to `time` and replays its matches, up to the first whose winner does not change.
+    fn play(&mut self, slot: u32, time: Time) {
+        let mut place = slot as usize + self.leaves();
+        self.times[place] = time;
+        while place > 1 {
+            place /= 2;
+            let winner = self.winner(place);
+            if (self.times[place], self.slots[place]) == winner {
                 break;
             }
-            self.nodes[place] = winner;
+            (self.times[place], self.slots[place]) = winner;
         }
     }
 
-    /// Sets the event of `slot`, which has won all of its matches, to `entry` and replays them all. Returns the winner
-    /// of the final.
-    #[inline]
-    fn play_all(&mut self, slot: u32, entry: Entry) -> Entry {
-        let mut place = slot as usize + self.nodes.len() / 2;
-        let mut winner = entry;
-        self.nodes[place] = entry;
-        while place > 1 {
-            winner = winner.earlier(self.nodes[place ^ 1]);
-            place /= 2;
-            self.nodes[place] = winner;
-        }
-        winner
-    }
-
-    /// Updates the matches that the first event's slot has won.
-    fn play_first(&mut self) {
-        if self.first != Entry::NONE {
-            self.play(self.first.slot(), self.first);
-        }
-    }
-
-    /// Returns the second event: the earliest that lost a match against the first.
-    #[inline]
-    fn best_opponent(&self) -> Entry {
-        let mut place = self.first.slot() as usize + self.nodes.len() / 2;
-        let mut best = Entry::NONE;
-        while place > 1 {
-            best = best.earlier(self.nodes[place ^ 1]);
-            place /= 2;
-        }
-        best
+    /// Returns the time and the slot of the winner of the match at `place`.
+    fn winner(&self, place: usize) -> (Time, u32) {
+        let of = |node: usize| (self.times[node], self.slots[node]);
+        of(2 * place).min(of(2 * place + 1))
     }
 
     /// Doubles the tree until it has a leaf for `slot`.
     #[cold]
     fn grow(&mut self, slot: u32) {
         assert!(
-            slot >> NUMBER_BITS == 0,
-            "slot {slot} of the event queue is not below 2^{NUMBER_BITS}"
+            slot < SLOTS_MAX,
+            "slot {slot} of the event queue is not below {SLOTS_MAX}"
         );
-        self.play_first();
-        let slots = (slot as usize + 1).next_power_of_two();
-        let mut nodes = vec![Entry::NONE; 2 * slots];
-        let old = &self.nodes[self.nodes.len() / 2..];
-        nodes[slots..slots + old.len()].copy_from_slice(old);
-        for place in (1..slots).rev() {
-            nodes[place] = nodes[2 * place].min(nodes[2 * place + 1]);
+        let old = self.leaves();
+        let leaves = (slot as usize + 1).next_power_of_two();
+        let mut times = vec![NONE; 2 * leaves];
+        times[leaves..leaves + old].copy_from_slice(&self.times[old..]);
+        if self.first_slot != NO_SLOT {
+            times[leaves + self.first_slot as usize] = self.first;
         }
-        self.nodes = nodes;
+        self.slots = vec![0; leaves];
+        self.slots.extend(0..leaves as u32);
+        self.times = times;
+        for place in (1..leaves).rev() {
+            (self.times[place], self.slots[place]) = self.winner(place);
+        }
     }
+}
+
+/// Returns the last time before `time`.
+fn before(time: Time) -> Time {
+    Time(time.0.saturating_sub(1))
 }
 
 #[cfg(test)]
@@ -255,7 +223,7 @@ mod tests {
         #[test]
         fn first_is_least(steps in proptest::collection::vec((0u32..40, 0u64..50, 0u8..4), 1..400)) {
             let mut queue = EventQueue::new();
-            let mut model: BTreeMap<u32, Key> = BTreeMap::new();
+            let mut model: BTreeMap<u32, Time> = BTreeMap::new();
             for (slot, time, action) in steps {
                 // As in a simulation, the first event moves most often.
                 let slot = queue.first().filter(|_| action == 3).map_or(slot, |(_, first)| first);
@@ -263,22 +231,17 @@ mod tests {
                     queue.clear(slot);
                     model.remove(&slot);
                 } else {
-                    let key = Key::new(Time(time), action, slot);
-                    model.insert(slot, key);
-                    if action == 1 {
-                        queue.set(slot, key);
-                    } else {
-                        let is_first = queue.set_and_check_first(slot, key);
-                        prop_assert_eq!(is_first, model.values().min() == Some(&key));
-                    }
+                    let time = Time(time);
+                    model.insert(slot, time);
+                    let is_first = queue.set_and_check_first(slot, time);
+                    let least = model.iter().map(|(&slot, &time)| (time, slot)).min();
+                    prop_assert_eq!(is_first, least == Some((time, slot)));
                 }
-                let least = model.iter().map(|(&slot, &key)| (key, slot)).min();
+                let least = model.iter().map(|(&slot, &time)| (time, slot)).min();
                 prop_assert_eq!(queue.first(), least);
-                let mut keys: Vec<Key> = model.values().copied().collect();
-                keys.sort();
-                prop_assert_eq!(queue.second(), keys.get(1).copied());
+                prop_assert_eq!(queue.first_time(), least.map_or(NONE, |(time, _)| time));
             }
-            let mut left: Vec<(Key, u32)> = model.iter().map(|(&slot, &key)| (key, slot)).collect();
+            let mut left: Vec<(Time, u32)> = model.iter().map(|(&slot, &time)| (time, slot)).collect();
             left.sort();
             for event in left {
                 prop_assert_eq!(queue.first(), Some(event));
@@ -289,34 +252,39 @@ mod tests {
     }
 
     #[test]
-    fn a_key_holds_its_time_and_tie() {
-        let key = Key::new(Time(u64::MAX - 5), 127, (1 << NUMBER_BITS) - 3);
-        assert_eq!((key.time(), key.tie()), (Time(u64::MAX - 5), (1 << NUMBER_BITS) - 3));
+    fn an_event_that_never_comes_is_none() {
+        let mut queue = EventQueue::new();
+        for slot in [3, 0] {
+            assert!(!queue.set_and_check_first(slot, Time::NEVER));
+            assert_eq!((queue.first(), queue.first_time()), (None, NONE));
+        }
+        queue.set(2, Time(5));
+        queue.set(2, Time::NEVER);
+        assert_eq!(queue.first(), None);
     }
 
     #[test]
     fn clearing_a_slot_beyond_the_tree_changes_nothing() {
         let mut queue = EventQueue::new();
-        let key = Key::new(Time(5), 0, 0);
-        queue.set(1, key);
+        queue.set(1, Time(5));
         for slot in [2, 3, 100] {
             queue.clear(slot);
         }
-        assert_eq!((queue.first(), queue.second()), (Some((key, 1)), None));
+        assert_eq!(queue.first(), Some((Time(5), 1)));
     }
 
     #[test]
-    #[should_panic(expected = "slot 268435456 of the event queue is not below 2^28")]
-    fn a_slot_that_no_key_has_room_for_is_refused() {
-        EventQueue::new().set(1 << NUMBER_BITS, Key::new(Time(5), 0, 0));
+    #[should_panic(expected = "slot 268435456 of the event queue is not below 268435456")]
+    fn a_slot_beyond_the_largest_tree_is_refused() {
+        EventQueue::new().set(SLOTS_MAX, Time(5));
     }
 
     #[test]
-    fn equal_times_are_ordered_by_class_then_tie() {
+    fn equal_times_are_ordered_by_slot() {
         let mut queue = EventQueue::new();
-        queue.set(7, Key::new(Time(5), 1, 0));
-        queue.set(3, Key::new(Time(5), 0, 9));
-        queue.set(1, Key::new(Time(5), 0, 2));
+        for slot in [7, 3, 1] {
+            queue.set(slot, Time(5));
+        }
         let mut order = Vec::new();
         while let Some((_, slot)) = queue.first() {
             order.push(slot);

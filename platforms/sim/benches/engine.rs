@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::*;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use holdfast_guest::{Cpu, GuestImage, Machine, Report};
 use holdfast_locks::{BootLock, CpuId, LockKind, Platform, Word};
-use holdfast_machine::{EventQueue, Key, Time};
+use holdfast_machine::{EventQueue, Time};
 use holdfast_sim::{CallOff, Config, Outcome, SimCpu, SimMachine, SimWord, run_images};
 
 #[path = "../tests/sim/image.rs"]
@@ -69,10 +69,10 @@ fn bare_queue(c: &mut Criterion) {
             b.iter(|| {
                 let mut queue = EventQueue::new();
                 let mut random = image::Random(1);
-                (0..actors).for_each(|slot| queue.set(slot, Key::new(Time(random.next(1000)), 1, slot)));
+                (0..actors).for_each(|slot| queue.set(slot, Time(random.next(1000))));
                 for _ in 0..events {
-                    let Some((key, slot)) = queue.first() else { break };
-                    queue.set(slot, Key::new(Time(key.time().0 + 500 + random.next(1000)), 1, slot));
+                    let Some((time, slot)) = queue.first() else { break };
+                    queue.set(slot, Time(time.0 + 500 + random.next(1000)));
                 }
                 black_box(queue.first())
             });

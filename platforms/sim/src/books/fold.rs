@@ -14,7 +14,7 @@ use crate::books::hash::HistoryHash;
 use crate::books::locks::LockBook;
 use crate::books::timeline::{Recorder, Timeline};
 use crate::core::failure::Failure;
-use crate::cpus::vcpu::{Vcpu, is_running};
+use crate::cpus::vcpu::{Announced, Vcpu, is_running};
 use crate::flows::pending::Stretch;
 
 /// The books of a run.
@@ -281,13 +281,13 @@ pub struct WorkBook<'b> {
 }
 
 impl WorkBook<'_> {
-    /// `vcpu`, which is `this` and in guest mode, used `stretch` of its pending time.
+    /// `vcpu`, which is in guest mode and has `announced` that, used `stretch` of its pending time.
     #[inline(always)]
-    pub fn used(&mut self, vcpu: VcpuId, this: &Vcpu, stretch: Stretch) {
+    pub fn used(&mut self, vcpu: VcpuId, announced: &Announced, stretch: Stretch) {
         let Stretch { cause, user, span } = stretch;
         let ledger = &mut self.account.ledger;
         if let Some(recorder) = &mut self.timeline {
-            recorder.used(vcpu, this, ledger.cursor(), stretch);
+            recorder.used(vcpu, announced, ledger.cursor(), stretch);
         }
         match (cause, self.target_off) {
             (Cause::Useful | Cause::CriticalSection, _) => {

@@ -1,15 +1,14 @@
 //! Virtual time and the events to come.
 //!
-//! The event queue has one slot for each source of events: first the pCPUs' activities, then the pCPUs' timers, then
-//! the watchdog, then timed events. A timed event has its slot from when it is planned until it is due.
+//! There is a queue for each class of events: the pCPUs' steps, the next misses of vCPUs that spin, and all interrupts.
+//! Steps and misses have a slot for each pCPU. Interrupts have one for each source: first the pCPUs' timers, then the
+//! watchdog, then timed events. A timed event has its slot from when it is planned until it is due.
+//!
+//! **Order of equal times**: interrupts come first, in the order of their slots. Then come steps and misses in the
+//! order of the pCPUs, on each pCPU the step first.
 
 use holdfast_host::{HostInterrupt, PcpuId};
-use holdfast_machine::{EventQueue, Key, LineId, Picos, Time};
-
-/// Class of interrupts and timers: they precede all other events of the same time.
-pub const CLASS_INTERRUPT: u8 = 0;
-/// Class of the pCPUs' activities.
-pub const CLASS_ACTIVITY: u8 = 1;
+use holdfast_machine::{EventQueue, Picos, Time};
 
 /// An event that needs a slot for a while.
 #[derive(Clone, Copy, Debug)]
@@ -32,8 +31,6 @@ pub enum TimedEvent {
     Resume,
     /// All statistics are zeroed.
     Zero,
-    /// The next miss of the vCPUs that spin on this line.
-    Miss(LineId),
 }
 
 /// The source of the first event.
@@ -54,8 +51,11 @@ pub enum Source {
 pub struct Clock {
     /// Virtual time.
     pub now: Time,
-    /// The next event of each slot.
-    pub queue: EventQueue,
+    /// The next step of each pCPU.
+    steps: EventQueue,
+    /// For each line with vCPUs that will miss, the next miss, in the slot of its pCPU.
+    misses: EventQueue,
+    interrupts: EventQueue,
     pcpus: u32,
     /// The timer that expires just now, until the host sets it again.
     expiring: Option<PcpuId>,
@@ -63,8 +63,6 @@ pub struct Clock {
     timed: Vec<TimedEvent>,
     /// Slots whose events were due.
     free: Vec<u32>,
-    /// Slots of lines that have no misses to come.
-    free_of_misses: Vec<u32>,
 }
 
 impl Clock {
@@ -72,12 +70,13 @@ impl Clock {
     pub fn new(pcpus: u32) -> Clock {
         Clock {
             now: Time(0),
-            queue: EventQueue::new(),
+            steps: EventQueue::new(),
+            misses: EventQueue::new(),
+            interrupts: EventQueue::new(),
             pcpus,
             expiring: None,
             timed: Vec::new(),
             free: Vec::new(),
-            free_of_misses: Vec::new(),
         }
     }
 
@@ -86,45 +85,56 @@ impl Clock {
         self.pcpus as usize
     }
 
-    fn timer_slot(&self, pcpu: PcpuId) -> u32 {
-        self.pcpus + pcpu.0
-    }
-
     fn watchdog_slot(&self) -> u32 {
-        2 * self.pcpus
+        self.pcpus
     }
 
     fn first_timed_slot(&self) -> u32 {
         self.watchdog_slot() + 1
     }
 
-    /// The source and the time of the first event, or `None` if no event is to come.
-    #[inline]
+    /// The source and the time of the first event, or `None` if no event is to come. No miss is the first.
     pub fn first(&self) -> Option<(Source, Time)> {
-        let (key, slot) = self.queue.first()?;
-        let source = if slot < self.pcpus {
-            Source::Activity(PcpuId(slot))
-        } else {
-            self.source_of(slot)
-        };
-        Some((source, key.time()))
+        if let Some((time, pcpu)) = self.first_step() {
+            return Some((Source::Activity(pcpu), time));
+        }
+        let (time, slot) = self.interrupts.first()?;
+        Some((self.source_of(slot), time))
     }
 
-    /// The line whose next miss is the event in `slot`, or `None` if that is another event.
-    #[inline]
-    pub fn miss_of(&self, slot: u32) -> Option<LineId> {
-        match self.source_of(slot) {
-            Source::Timed {
-                event: TimedEvent::Miss(line),
-                ..
-            } => Some(line),
-            _ => None,
-        }
+    /// The pCPU whose next step is the first event of all, and its time. `None` if another event is the first.
+    #[inline(always)]
+    pub fn first_step(&self) -> Option<(Time, PcpuId)> {
+        let (time, pcpu) = self.steps.first()?;
+        self.step_precedes(time, PcpuId(pcpu)).then_some((time, PcpuId(pcpu)))
+    }
+
+    /// Whether a step of `pcpu` at `time` precedes all interrupts and misses.
+    #[inline(always)]
+    fn step_precedes(&self, time: Time, pcpu: PcpuId) -> bool {
+        let misses = self.misses.first_time();
+        time < self.interrupts.first_time()
+            && (time < misses || time == misses && self.misses.first().is_none_or(|(_, other)| pcpu.0 <= other))
+    }
+
+    /// The pCPU whose next miss is the first event of all. `None` if another event is the first.
+    pub fn first_miss(&self) -> Option<PcpuId> {
+        let (time, pcpu) = self.misses.first()?;
+        let step = self.steps.first();
+        let is_first = time < self.interrupts.first_time() && step.is_none_or(|step| (time, pcpu) < step);
+        is_first.then_some(PcpuId(pcpu))
+    }
+
+    /// Whether a miss of `pcpu` at `time`, which is not planned, precedes the events of all other pCPUs, and all
+    /// interrupts.
+    pub fn miss_precedes(&self, time: Time, pcpu: PcpuId) -> bool {
+        let follows = |other: Option<(Time, u32)>| other.is_none_or(|other| (time, pcpu.0) <= other);
+        time < self.interrupts.first_time() && follows(self.steps.first()) && follows(self.misses.first())
     }
 
     fn source_of(&self, slot: u32) -> Source {
         if slot < self.watchdog_slot() {
-            Source::Timer(PcpuId(slot - self.pcpus))
+            Source::Timer(PcpuId(slot))
         } else if slot == self.watchdog_slot() {
             Source::Watchdog
         } else {
@@ -136,30 +146,35 @@ impl Clock {
     /// `pcpu` takes its next step at `at`.
     #[inline]
     pub fn set_activity(&mut self, pcpu: PcpuId, at: Time) {
-        self.queue.set(pcpu.0, Key::new(at, CLASS_ACTIVITY, pcpu.0));
+        self.steps.set(pcpu.0, at);
     }
 
     /// As [`Clock::set_activity`]; returns whether that step is the first event of all.
     #[inline(always)]
     pub fn set_activity_and_check_first(&mut self, pcpu: PcpuId, at: Time) -> bool {
-        self.queue
-            .set_and_check_first(pcpu.0, Key::new(at, CLASS_ACTIVITY, pcpu.0))
+        self.steps.set_and_check_first(pcpu.0, at) && self.step_precedes(at, pcpu)
+    }
+
+    /// Moves the next step of `pcpu` to `at` if it is the first event of all and stays that. Returns `false` if that is
+    /// not known at once.
+    #[inline(always)]
+    pub fn keeps_turn(&mut self, pcpu: PcpuId, at: Time) -> bool {
+        at < self.interrupts.first_time() && at < self.misses.first_time() && self.steps.move_first(pcpu.0, at)
     }
 
     /// `pcpu` has no next step until something else happens.
     pub fn clear_activity(&mut self, pcpu: PcpuId) {
-        self.queue.clear(pcpu.0);
+        self.steps.clear(pcpu.0);
     }
 
     /// Sets the timer of `pcpu` to `at`, or stops it.
     pub fn set_timer(&mut self, pcpu: PcpuId, at: Option<Time>) {
-        let slot = self.timer_slot(pcpu);
         if self.expiring == Some(pcpu) {
             self.expiring = None;
         }
         match at {
-            Some(at) => self.queue.set(slot, Key::new(at.max(self.now), CLASS_INTERRUPT, slot)),
-            None => self.queue.clear(slot),
+            Some(at) => self.interrupts.set(pcpu.0, at.max(self.now)),
+            None => self.interrupts.clear(pcpu.0),
         }
     }
 
@@ -172,20 +187,18 @@ impl Clock {
     /// The host has handled the timer that expired; removes its event unless the host has set it again.
     pub fn timer_has_expired(&mut self) {
         if let Some(pcpu) = self.expiring.take() {
-            let slot = self.timer_slot(pcpu);
-            self.queue.clear(slot);
+            self.interrupts.clear(pcpu.0);
         }
     }
 
     /// Sets the watchdog to `at`.
     pub fn set_watchdog(&mut self, at: Time) {
-        let slot = self.watchdog_slot();
-        self.queue.set(slot, Key::new(at, CLASS_INTERRUPT, slot));
+        self.interrupts.set(self.watchdog_slot(), at);
     }
 
     /// Removes the watchdog's event.
     pub fn clear_watchdog(&mut self) {
-        self.queue.clear(self.watchdog_slot());
+        self.interrupts.clear(self.watchdog_slot());
     }
 
     /// Plans `event` for `after` from now on.
@@ -194,34 +207,29 @@ impl Clock {
             Some(slot) => self.reuse(slot, event),
             None => self.add_slot(event),
         };
-        self.queue.set(slot, Key::new(self.now + after, CLASS_INTERRUPT, slot));
+        self.interrupts.set(slot, self.now + after);
     }
 
     /// The timed event in `slot` is due: its slot becomes free.
     pub fn finish(&mut self, slot: u32) {
-        self.queue.clear(slot);
+        self.interrupts.clear(slot);
         self.free.push(slot);
     }
 
-    /// A slot for the misses on `line`. They have slots of their own, because the numbers of the other slots decide
-    /// between events of equal times.
-    pub fn take_miss_slot(&mut self, line: LineId) -> u32 {
-        match self.free_of_misses.pop() {
-            Some(slot) => self.reuse(slot, TimedEvent::Miss(line)),
-            None => self.add_slot(TimedEvent::Miss(line)),
-        }
+    /// The next miss on some line is that of `pcpu` at `at`.
+    pub fn set_miss(&mut self, pcpu: PcpuId, at: Time) {
+        self.misses.set(pcpu.0, at);
     }
 
-    /// Takes back a slot for misses.
-    pub fn release_miss_slot(&mut self, slot: u32) {
-        self.queue.clear(slot);
-        self.free_of_misses.push(slot);
+    /// The miss of `pcpu` is not the next one on its line.
+    pub fn clear_miss(&mut self, pcpu: PcpuId) {
+        self.misses.clear(pcpu.0);
     }
 
     /// Removes the timer and the next step of `pcpu`, which do not migrate.
     pub fn forget_pcpu(&mut self, pcpu: PcpuId) {
-        self.queue.clear(pcpu.0);
-        self.queue.clear(self.timer_slot(pcpu));
+        self.steps.clear(pcpu.0);
+        self.interrupts.clear(pcpu.0);
     }
 
     /// Removes all signals between pCPUs, which a migration leaves behind.
@@ -233,7 +241,7 @@ impl Clock {
                 TimedEvent::Interrupt(..) | TimedEvent::Doorbell(_) | TimedEvent::Notification(..)
             );
             if is_signal && !self.free.contains(&slot) {
-                self.queue.clear(slot);
+                self.interrupts.clear(slot);
                 self.free.push(slot);
             }
         }

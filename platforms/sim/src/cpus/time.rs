@@ -21,12 +21,10 @@ impl Engine {
     fn use_pending(&mut self, vcpu: VcpuId, span: Picos) {
         let this = &mut self.vcpus[vcpu];
         let mut work = self.books.work_of(self.clock.now, vcpu, this);
-        let mut left = span;
-        while left != Picos::ZERO {
-            let stretch = this.flow.pending.take(left);
-            left = left - stretch.span;
-            work.used(vcpu, this, stretch);
-        }
+        let announced = &this.announced;
+        this.flow
+            .pending
+            .take(span, |stretch| work.used(vcpu, announced, stretch));
     }
 
     /// Stops `vcpu`, in guest mode, at this instant.

@@ -125,6 +125,30 @@ pub struct Announced {
     pub ipi_target: Option<VcpuId>,
 }
 
+impl Announced {
+    /// The cause to which computing counts at present.
+    #[inline]
+    pub fn work_cause(&self) -> Cause {
+        if !self.held.is_empty() {
+            Cause::CriticalSection
+        } else if self.mode == Mode::Idle {
+            Cause::Idle
+        } else {
+            Cause::Useful
+        }
+    }
+
+    /// The cause to which waiting counts at present, unless for a lock.
+    #[inline]
+    pub fn wait_cause(&self) -> Cause {
+        if self.ipi_target.is_some() {
+            Cause::IpiRunningTarget
+        } else {
+            self.work_cause()
+        }
+    }
+}
+
 /// A vCPU.
 #[derive(Debug)]
 pub struct Vcpu {
@@ -233,28 +257,6 @@ impl Vcpu {
         self.announced.mode != Mode::User
     }
 
-    /// The cause to which computing counts at present.
-    #[inline]
-    pub fn work_cause(&self) -> Cause {
-        if !self.announced.held.is_empty() {
-            Cause::CriticalSection
-        } else if self.announced.mode == Mode::Idle {
-            Cause::Idle
-        } else {
-            Cause::Useful
-        }
-    }
-
-    /// The cause to which waiting counts at present, unless for a lock.
-    #[inline]
-    pub fn wait_cause(&self) -> Cause {
-        if self.announced.ipi_target.is_some() {
-            Cause::IpiRunningTarget
-        } else {
-            self.work_cause()
-        }
-    }
-
     /// Adds `span` for `cause` to the flow's pending time, in its present mode. Returns `false` if there is no room.
     #[inline]
     #[must_use]
@@ -263,11 +265,23 @@ impl Vcpu {
         self.flow.pending.push(Stretch { cause, user, span })
     }
 
+    /// Moves the flow's clock by `span`, which is for `cause`. Returns `false`, and does nothing, if there is no room
+    /// in the pending time. A wait for a lock needs none: the lock's own clock divides it.
+    #[inline]
+    #[must_use]
+    pub fn spend(&mut self, cause: Cause, span: Picos) -> bool {
+        let fits = self.announced.contending.is_some() || self.announce(cause, span);
+        if fits {
+            self.flow.clock += span;
+        }
+        fits
+    }
+
     /// Adds `span` of waiting to the pending time; the flow's clock has it already. There is room: a flow that waits
     /// has only its last load and PAUSE pending.
     pub fn announce_wait(&mut self, span: Picos) {
         if self.announced.contending.is_none() {
-            let cause = self.wait_cause();
+            let cause = self.announced.wait_cause();
             assert!(
                 self.announce(cause, span),
                 "a waiting flow has more pending time than its last load and PAUSE"

@@ -86,8 +86,24 @@ impl Handle {
     }
 
     /// Waits until the flow's clock is the machine's. Takes the interrupts that come meanwhile.
-    #[inline]
+    #[inline(always)]
     pub fn order(&self) {
+        let engine = self.engine();
+        let vcpu = engine.flows.current;
+        let this = &engine.vcpus[vcpu];
+        let clock = this.flow.clock;
+        if let Some(pcpu) = this.pcpu
+            && engine.clock.keeps_turn(pcpu, clock)
+        {
+            engine.clock.now = clock;
+            engine.use_pending_time(vcpu);
+        } else {
+            self.wait_for_turn();
+        }
+    }
+
+    #[inline(never)]
+    fn wait_for_turn(&self) {
         if !self.my_turn() {
             self.switch_away();
             self.continued();
@@ -95,8 +111,8 @@ impl Handle {
     }
 
     /// Enters the flow's next event. Returns whether it is the first event of all.
-    #[inline]
-    pub fn my_turn(&self) -> bool {
+    #[inline(always)]
+    fn my_turn(&self) -> bool {
         let engine = self.engine();
         let vcpu = engine.flows.current;
         let this = &engine.vcpus[vcpu];
@@ -248,22 +264,22 @@ impl Handle {
     /// Announces `span` of the flow's time.
     #[inline]
     pub fn spend(&self, cause: Cause, span: Picos) {
-        let this = self.engine().current();
-        if this.announced.contending.is_some() || this.announce(cause, span) {
-            this.flow.clock += span;
-        } else {
-            self.order();
-            let this = self.engine().current();
-            assert!(this.announce(cause, span), "pending time was not drained");
-            this.flow.clock += span;
+        if !self.engine().current().spend(cause, span) {
+            self.spend_when_drained(cause, span);
         }
+    }
+
+    #[cold]
+    fn spend_when_drained(&self, cause: Cause, span: Picos) {
+        self.order();
+        let fits = self.engine().current().spend(cause, span);
+        assert!(fits, "pending time was not drained");
     }
 
     /// Spends `span` on what the flow is doing.
     #[inline]
     pub fn work(&self, span: Picos) {
-        let engine = self.engine();
-        let cause = engine.vcpus[engine.flows.current].work_cause();
+        let cause = self.engine().current().announced.work_cause();
         self.spend(cause, span);
     }
 

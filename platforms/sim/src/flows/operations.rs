@@ -30,7 +30,7 @@ impl Handle {
         let this = &mut engine.vcpus[vcpu];
         this.flow.clock += charge.instruction + charge.transfer;
         if this.announced.contending.is_none() {
-            let own = this.work_cause();
+            let own = this.announced.work_cause();
             let fits = this.announce(own, charge.instruction) && this.announce(Cause::CacheTransfer, charge.transfer);
             debug_assert!(fits, "pending time was not drained before the operation");
         }
@@ -51,7 +51,7 @@ impl Handle {
         if this.spin.waiting {
             this.announce_wait(spent);
         } else if this.announced.contending.is_none() {
-            let own = this.work_cause();
+            let own = this.announced.work_cause();
             let fits = this.announce(own, hit) && this.announce(Cause::CacheTransfer, spent - hit);
             debug_assert!(fits, "pending time was not drained before the load");
         }
@@ -116,7 +116,7 @@ impl Handle {
             }
         }
         let engine = self.engine();
-        let cause = engine.vcpus[engine.flows.current].wait_cause();
+        let cause = engine.vcpus[engine.flows.current].announced.wait_cause();
         let pause: Picos = engine.hardware.costs.pause;
         self.spend(cause, pause);
     }

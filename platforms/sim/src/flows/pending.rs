@@ -71,29 +71,31 @@ impl PendingTime {
         (self.first, self.count) = (0, 0);
     }
 
-    /// Takes the first stretch, or as much of it as fits into `span`.
+    /// Takes the first `span` of it, and calls `used` for each of its stretches in order. The last one may be a part.
     ///
     /// # Panics
-    /// If there is no pending time: the flow used more time than it announced.
+    /// If there is less pending time: the flow used more time than it announced.
     #[inline]
-    pub fn take(&mut self, span: Picos) -> Stretch {
-        assert!(
-            self.first < self.count,
-            "a flow used {} ps more than it announced",
-            span.0
-        );
-        let first = &mut self.stretches[self.first % STRETCHES];
-        let pending = *first;
-        if pending.span > span {
-            first.span = pending.span - span;
-            let Stretch { cause, user, .. } = pending;
-            return Stretch { cause, user, span };
+    pub fn take(&mut self, span: Picos, mut used: impl FnMut(Stretch)) {
+        let (mut first, mut left) = (self.first, span);
+        while left != Picos::ZERO {
+            assert!(first < self.count, "a flow used {} ps more than it announced", left.0);
+            let stretch = &mut self.stretches[first % STRETCHES];
+            let Stretch { cause, user, span } = *stretch;
+            let taken = span.min(left);
+            used(Stretch {
+                cause,
+                user,
+                span: taken,
+            });
+            left = left - taken;
+            stretch.span = span - taken;
+            first += usize::from(taken == span);
         }
-        self.first += 1;
-        if self.first == self.count {
+        self.first = first;
+        if first == self.count {
             self.clear();
         }
-        pending
     }
 }
 
@@ -106,15 +108,26 @@ mod tests {
         Stretch { cause, user, span }
     }
 
+    fn take(pending: &mut PendingTime, span: u64) -> Vec<Stretch> {
+        let mut taken = Vec::new();
+        pending.take(Picos(span), |stretch| taken.push(stretch));
+        taken
+    }
+
     #[test]
     fn stretches_are_taken_in_order_and_in_parts() {
         let mut pending = PendingTime::NONE;
         assert!(pending.push(stretch(Cause::Useful, false, 10)));
         assert!(pending.push(stretch(Cause::Useful, false, 5)));
         assert!(pending.push(stretch(Cause::CacheTransfer, false, 7)));
-        assert_eq!(pending.take(Picos(12)), stretch(Cause::Useful, false, 12));
-        assert_eq!(pending.take(Picos(10)), stretch(Cause::Useful, false, 3));
-        assert_eq!(pending.take(Picos(7)), stretch(Cause::CacheTransfer, false, 7));
+        assert_eq!(take(&mut pending, 12), [stretch(Cause::Useful, false, 12)]);
+        let rest = [
+            stretch(Cause::Useful, false, 3),
+            stretch(Cause::CacheTransfer, false, 2),
+        ];
+        assert_eq!(take(&mut pending, 5), rest);
+        assert_eq!(take(&mut pending, 0), []);
+        assert_eq!(take(&mut pending, 5), [stretch(Cause::CacheTransfer, false, 5)]);
     }
 
     #[test]
@@ -123,10 +136,10 @@ mod tests {
         for (user, span) in [(false, 10), (true, 5), (true, 1), (false, 7)] {
             assert!(pending.push(stretch(Cause::Useful, user, span)));
         }
-        assert_eq!(pending.take(Picos(100)), stretch(Cause::Useful, false, 10));
-        assert_eq!(pending.take(Picos(4)), stretch(Cause::Useful, true, 4));
-        assert_eq!(pending.take(Picos(100)), stretch(Cause::Useful, true, 2));
-        assert_eq!(pending.take(Picos(100)), stretch(Cause::Useful, false, 7));
+        let first = [stretch(Cause::Useful, false, 10), stretch(Cause::Useful, true, 4)];
+        assert_eq!(take(&mut pending, 14), first);
+        let rest = [stretch(Cause::Useful, true, 2), stretch(Cause::Useful, false, 7)];
+        assert_eq!(take(&mut pending, 9), rest);
     }
 
     #[test]
@@ -147,7 +160,6 @@ mod tests {
     fn time_out_of_nowhere_is_caught() {
         let mut pending = PendingTime::NONE;
         assert!(pending.push(stretch(Cause::Useful, false, 1)));
-        pending.take(Picos(2));
-        pending.take(Picos(1));
+        take(&mut pending, 2);
     }
 }

@@ -12,7 +12,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use holdfast_guest::GuestImage;
-use holdfast_host::{HostInterrupt, PcpuId, VcpuId};
+use holdfast_host::{HostInterrupt, VcpuId};
 use holdfast_locks::CpuId;
 use holdfast_machine::Time;
 
@@ -86,18 +86,16 @@ pub fn play(engine: &mut Engine, call_off: &CallOff) {
 impl Engine {
     /// The vCPU whose flow executes next, and when. Returns `None` if the next event is not a flow's turn. Plays the
     /// misses of spinners on the way.
-    #[inline]
+    #[inline(always)]
     pub fn next_turn(&mut self) -> Option<(Time, VcpuId)> {
         loop {
-            let (key, slot) = self.clock.queue.first()?;
-            // The pCPUs' activities have the first slots.
-            if let Some(pcpu) = self.pcpus.get(PcpuId(slot)) {
-                return match pcpu.activity {
-                    Activity::Guest(vcpu) => Some((key.time(), vcpu)),
+            if let Some((time, pcpu)) = self.clock.first_step() {
+                return match self.pcpus[pcpu].activity {
+                    Activity::Guest(vcpu) => Some((time, vcpu)),
                     _ => None,
                 };
             }
-            self.play_misses(self.clock.miss_of(slot)?);
+            self.play_misses(self.clock.first_miss()?);
         }
     }
 
@@ -148,7 +146,6 @@ impl Engine {
             TimedEvent::Round => self.end_round(),
             TimedEvent::Resume => self.resume_guests(),
             TimedEvent::Zero => self.zero_statistics(),
-            TimedEvent::Miss(_) => unreachable!("a miss is played as part of a turn"),
         }
     }
 }

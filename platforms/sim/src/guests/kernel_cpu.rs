@@ -308,12 +308,11 @@ impl SimCpu {
     }
 
     /// Computes for `span`, which takes `span`.
-    #[inline]
+    #[inline(always)]
     fn spend_computing(&self, span: Picos) {
         self.handle.work(span);
         let engine = self.engine();
-        let this = &engine.vcpus[engine.flows.current];
-        if this.flow.clock.0 - engine.clock.now.0 > AHEAD_PS {
+        if engine.current().flow.clock.0 - engine.clock.now.0 > AHEAD_PS {
             self.handle.order();
         }
     }

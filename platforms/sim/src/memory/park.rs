@@ -1,9 +1,8 @@
 //! A skipped spin, and the skipped spins on one line. How they are played is in `spins.rs`.
 
 use holdfast_host::{PcpuId, VcpuId};
-use holdfast_machine::{Key, LineId, Picos, Spin, Time};
+use holdfast_machine::{LineId, Picos, Spin, Time};
 
-use crate::core::clock::CLASS_ACTIVITY;
 use crate::memory::probe::Probe;
 
 /// Limit of the loads of a spin without a budget.
@@ -94,8 +93,8 @@ pub struct Spinners {
     pub quiet: Vec<VcpuId>,
     /// Next loads of the vCPUs whose copies were invalidated.
     pub stale: Misses,
-    /// The event slot for the next miss, while there is one.
-    pub slot: Option<u32>,
+    /// The pCPU whose miss is planned as the next one, while there is one.
+    pub planned: Option<PcpuId>,
 }
 
 /// Loads that will miss, as integers that sort fast: picoseconds after `base` above the pCPU's number; in descending
@@ -133,11 +132,11 @@ impl Misses {
         self.loads.sort_unstable_by(|a, b| b.cmp(a));
     }
 
-    /// The event of the next load.
-    pub fn next(&self) -> Option<Key> {
+    /// The time of the next load, and its pCPU.
+    pub fn next(&self) -> Option<(Time, PcpuId)> {
         let load = *self.loads.last()?;
-        let pcpu = load as u32 & PCPU_MASK;
-        Some(Key::new(self.base + Picos(load >> PCPU_BITS), CLASS_ACTIVITY, pcpu))
+        let pcpu = PcpuId(load as u32 & PCPU_MASK);
+        Some((self.base + Picos(load >> PCPU_BITS), pcpu))
     }
 
     /// Removes the next load.

@@ -45,13 +45,12 @@ impl Engine {
         self.plan_end(vcpu);
     }
 
-    /// Plans the time at which the flow of `vcpu` must act itself if its line is not written. Returns whether that
-    /// changed the queue.
-    fn plan_end(&mut self, vcpu: VcpuId) -> bool {
+    /// Plans the time at which the flow of `vcpu` must act itself if its line is not written.
+    fn plan_end(&mut self, vcpu: VcpuId) {
         let this = &mut self.vcpus[vcpu];
         let in_kernel = this.is_in_kernel();
         let (Some(parked), Some(pcpu)) = (&mut this.spin.parked, this.pcpu) else {
-            return false;
+            return;
         };
         let spin = parked.spin;
         let first = spin.next + self.hardware.costs.load_hit;
@@ -59,12 +58,11 @@ impl Engine {
         let was_endless = parked.until_load == ENDLESS;
         parked.until_load = pauses.min(spin.loads.saturating_sub(1)).min(ENDLESS);
         let end = match parked.until_load {
-            ENDLESS if was_endless => return false,
+            ENDLESS if was_endless => return,
             ENDLESS => Time::NEVER,
             load => spin.load_time(load),
         };
         self.clock.set_activity(pcpu, end);
-        true
     }
 
     /// `writer` took `line` away from all other caches now: the spinners on it miss at their next loads.
@@ -91,21 +89,20 @@ impl Engine {
             spinners.stale.push(next, pcpu);
         }
         spinners.stale.sort();
-        self.plan_miss(&mut spinners, line);
+        self.plan_miss(&mut spinners);
         *self.memory.spinners(line) = Some(spinners);
     }
 
-    fn plan_miss(&mut self, spinners: &mut Spinners, line: LineId) {
-        match spinners.stale.next() {
-            Some(key) => {
-                let slot = *spinners.slot.get_or_insert_with(|| self.clock.take_miss_slot(line));
-                self.clock.queue.set(slot, key);
-            }
-            None => {
-                if let Some(slot) = spinners.slot.take() {
-                    self.clock.release_miss_slot(slot);
-                }
-            }
+    fn plan_miss(&mut self, spinners: &mut Spinners) {
+        let next = spinners.stale.next();
+        let before = std::mem::replace(&mut spinners.planned, next.map(|(_, pcpu)| pcpu));
+        if let Some(pcpu) = before
+            && before != spinners.planned
+        {
+            self.clock.clear_miss(pcpu);
+        }
+        if let Some((time, pcpu)) = next {
+            self.clock.set_miss(pcpu, time);
         }
     }
 
@@ -126,35 +123,49 @@ impl Engine {
         parked.pass(loads)
     }
 
-    /// Plays the misses on `line` that precede all other events.
-    pub fn play_misses(&mut self, line: LineId) {
+    /// Plays the miss of `first`, which is the first event of all, and the misses on the same line that follow it
+    /// before any other event.
+    pub fn play_misses(&mut self, first: PcpuId) {
+        let line = self.spins_on(first);
         let Some(mut spinners) = self.memory.spinners(line).take() else {
             return;
         };
-        // The line's own event is the first; its misses follow each other as long as no other event precedes them.
-        let mut bound = self.clock.queue.second();
-        while let Some(key) = spinners.stale.next() {
-            if bound.is_some_and(|other| other < key) {
+        spinners.planned = None;
+        self.clock.clear_miss(first);
+        while let Some((time, pcpu)) = spinners.stale.next() {
+            if !self.clock.miss_precedes(time, pcpu) {
                 break;
             }
             spinners.stale.pop();
-            self.clock.now = key.time();
-            let pcpu = PcpuId(key.tie());
-            let Activity::Guest(vcpu) = self.pcpus[pcpu].activity else {
-                unreachable!("a flow spins on pcpu {}, which is not in guest mode", pcpu.0)
-            };
+            self.clock.now = time;
+            let vcpu = self.spinner(pcpu);
             if self.miss(vcpu, line) {
                 spinners.quiet.push(vcpu);
-                if self.plan_end(vcpu) {
-                    bound = self.clock.queue.second();
-                }
+                self.plan_end(vcpu);
             } else {
-                self.clock.queue.set(pcpu.0, key);
+                self.clock.set_activity(pcpu, time);
                 break;
             }
         }
-        self.plan_miss(&mut spinners, line);
+        self.plan_miss(&mut spinners);
         *self.memory.spinners(line) = Some(spinners);
+    }
+
+    /// The vCPU on `pcpu`, whose flow spins there.
+    fn spinner(&self, pcpu: PcpuId) -> VcpuId {
+        let Activity::Guest(vcpu) = self.pcpus[pcpu].activity else {
+            unreachable!("a flow spins on pcpu {}, which is not in guest mode", pcpu.0)
+        };
+        vcpu
+    }
+
+    /// The line on which the flow on `pcpu` spins.
+    fn spins_on(&self, pcpu: PcpuId) -> LineId {
+        let vcpu = self.spinner(pcpu);
+        let Some(parked) = &self.vcpus[vcpu].spin.parked else {
+            unreachable!("vcpu {} is not parked", vcpu.0)
+        };
+        parked.line
     }
 
     /// Plays the next load of `vcpu` now. Returns whether the vCPU keeps spinning.
@@ -234,7 +245,7 @@ impl Engine {
             spinners.quiet.swap_remove(index);
         } else {
             spinners.stale.remove(pcpu);
-            self.plan_miss(&mut spinners, parked.line);
+            self.plan_miss(&mut spinners);
         }
         *self.memory.spinners(parked.line) = Some(spinners);
     }

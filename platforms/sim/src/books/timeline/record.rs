@@ -15,7 +15,7 @@ use super::{
 
 use crate::books::cause::Cause;
 use crate::books::happened::View;
-use crate::cpus::vcpu::Vcpu;
+use crate::cpus::vcpu::Announced;
 use crate::flows::pending::Stretch;
 
 /// Limit of the spans and moments that are kept: a few hundred megabytes.
@@ -153,12 +153,11 @@ impl Recorder {
 
     /// `vcpu`, which is `this`, used `stretch` of its pending time from `start` on.
     #[cold]
-    pub fn used(&mut self, vcpu: VcpuId, this: &Vcpu, start: Time, stretch: Stretch) {
+    pub fn used(&mut self, vcpu: VcpuId, announced: &Announced, start: Time, stretch: Stretch) {
         let cause = match stretch.cause {
-            Cause::CacheTransfer => this.wait_cause(),
+            Cause::CacheTransfer => announced.wait_cause(),
             cause => cause,
         };
-        let announced = &this.announced;
         let doing = match (cause, announced.held.last(), announced.ipi_target) {
             (Cause::InterruptEntry, ..) => Doing::Interrupt,
             (Cause::Idle, ..) => Doing::IdleLoop,

@@ -208,6 +208,7 @@ impl Distances {
     }
 
     /// Returns the transfer time to `pcpu` from the farthest CPU that must give up its copy. The owner is a sharer.
+    #[inline]
     fn farthest(&self, owner: u32, sharers: &[u64], pcpu: u32) -> Picos {
         if owner == NO_OWNER {
             return self.socket;

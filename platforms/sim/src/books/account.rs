@@ -20,6 +20,7 @@ const SPIN_CAUSES: [Cause; CULPRITS] = [
 
 /// The account of one vCPU.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub struct Account {
     /// All its time.
     pub ledger: Ledger,

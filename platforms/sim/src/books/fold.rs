@@ -15,7 +15,7 @@ use crate::books::locks::LockBook;
 use crate::books::timeline::{Recorder, Timeline};
 use crate::core::failure::Failure;
 use crate::cpus::vcpu::{Announced, Vcpu, is_running};
-use crate::flows::pending::Stretch;
+use crate::flows::pending::{Kind, Stretch};
 
 /// The books of a run.
 #[derive(Debug)]
@@ -90,10 +90,23 @@ impl Books {
         let target = this.announced.ipi_target;
         WorkBook {
             target_off: target.map(|target| self.accounts[target].off_time_at(now)),
-            account: &mut self.accounts[vcpu],
-            guest: &mut self.guests[this.vm],
+            plain: PlainWorkBook {
+                account: &mut self.accounts[vcpu],
+                guest: &mut self.guests[this.vm],
+            },
             timeline: self.timeline.as_deref_mut(),
         }
+    }
+
+    /// The same, if used time needs no more than an entry: no timeline is recorded, and `vcpu` does not wait for an
+    /// acknowledgement.
+    #[inline(always)]
+    pub fn plain_work_of(&mut self, vcpu: VcpuId, this: &Vcpu) -> Option<PlainWorkBook<'_>> {
+        let is_plain = self.timeline.is_none() && this.announced.ipi_target.is_none();
+        is_plain.then(|| PlainWorkBook {
+            account: &mut self.accounts[vcpu],
+            guest: &mut self.guests[this.vm],
+        })
     }
 
     /// Time and blame.
@@ -273,8 +286,7 @@ impl Books {
 /// The books in which the used time of one vCPU is entered.
 #[derive(Debug)]
 pub struct WorkBook<'b> {
-    account: &'b mut Account,
-    guest: &'b mut GuestBook,
+    plain: PlainWorkBook<'b>,
     timeline: Option<&'b mut Recorder>,
     /// Picoseconds in which the vCPU whose acknowledgement it waits for had no pCPU.
     target_off: Option<u64>,
@@ -284,19 +296,40 @@ impl WorkBook<'_> {
     /// `vcpu`, which is in guest mode and has `announced` that, used `stretch` of its pending time.
     #[inline(always)]
     pub fn used(&mut self, vcpu: VcpuId, announced: &Announced, stretch: Stretch) {
-        let Stretch { cause, user, span } = stretch;
-        let ledger = &mut self.account.ledger;
+        let account = &mut self.plain.account;
         if let Some(recorder) = &mut self.timeline {
-            recorder.used(vcpu, announced, ledger.cursor(), stretch);
+            recorder.used(vcpu, announced, account.ledger.cursor(), stretch);
         }
-        match (cause, self.target_off) {
-            (Cause::Useful | Cause::CriticalSection, _) => {
-                self.guest.worked(ledger.cursor(), span, user);
-                ledger.enter(cause, span);
-            }
-            (Cause::IpiRunningTarget, Some(off)) => self.account.enter_ipi_wait(span, off),
-            _ => ledger.enter(cause, span),
+        match (self.target_off, stretch.kind.cause) {
+            (Some(off), Cause::IpiRunningTarget) => account.enter_ipi_wait(stretch.span, off),
+            _ => self.plain.spent(stretch),
         }
+    }
+}
+
+/// The part of a [`WorkBook`] that all time needs.
+#[derive(Debug)]
+pub struct PlainWorkBook<'b> {
+    account: &'b mut Account,
+    guest: &'b mut GuestBook,
+}
+
+impl PlainWorkBook<'_> {
+    /// The vCPU spent its next `stretch`.
+    #[inline(always)]
+    pub fn spent(&mut self, stretch: Stretch) {
+        let Stretch { kind, span } = stretch;
+        let Kind { cause, user } = kind;
+        let ledger = &mut self.account.ledger;
+        let works = matches!(cause, Cause::Useful | Cause::CriticalSection);
+        self.guest.spent(ledger.cursor(), span, works, user);
+        ledger.enter(cause, span);
+    }
+
+    /// Whether all time of the vCPU is entered up to `now`.
+    #[inline(always)]
+    pub fn is_entered_until(&self, now: Time) -> bool {
+        self.account.ledger.cursor() == now
     }
 }
 

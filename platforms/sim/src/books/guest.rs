@@ -51,11 +51,16 @@ impl GuestBook {
         }
     }
 
-    /// A vCPU of the guest worked from `start` on for `span`, in user mode if `user`.
-    #[inline]
-    pub fn worked(&mut self, start: Time, span: Picos, user: bool) {
-        self.convoys.worked(start + span, span);
-        self.work.worked(start, span, user);
+    /// A vCPU of the guest spent `span` from `start` on, in user mode if `user`, on its own work if `works`.
+    ///
+    /// What it spends its time on is not to be foretold, so no branch depends on it.
+    #[inline(always)]
+    pub fn spent(&mut self, start: Time, span: Picos, works: bool, user: bool) {
+        let work = if works { span } else { Picos::ZERO };
+        // Nothing happened at the end of no work.
+        let end = if works { start + span } else { Time(0) };
+        self.convoys.worked(end, work);
+        self.work.worked(start, end, user);
     }
 }
 
@@ -71,16 +76,13 @@ pub struct WorkWatch {
 }
 
 impl WorkWatch {
-    #[inline]
-    fn worked(&mut self, start: Time, span: Picos, user: bool) {
-        let end = start + span;
-        if start > self.last {
-            self.longest_stall = self.longest_stall.max(start.since(self.last));
-        }
+    /// A vCPU worked from `start` to `end`, which is 0 if it did not.
+    #[inline(always)]
+    fn worked(&mut self, start: Time, end: Time, user: bool) {
+        let stall = Picos(start.min(end).0.saturating_sub(self.last.0));
+        self.longest_stall = self.longest_stall.max(stall);
         self.last = self.last.max(end);
-        if user {
-            self.last_user = self.last_user.max(end);
-        }
+        self.last_user = self.last_user.max(if user { end } else { Time(0) });
     }
 
     /// The measured interval begins at `now`.

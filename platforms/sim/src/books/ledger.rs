@@ -9,9 +9,10 @@ use crate::books::cause::Cause;
 
 /// All time of a vCPU up to the cursor.
 #[derive(Clone, Debug, Default)]
+#[repr(C)]
 pub struct Ledger {
-    totals: [u64; Cause::ALL.len()],
     cursor: Time,
+    totals: [u64; Cause::ALL.len()],
 }
 
 impl Ledger {

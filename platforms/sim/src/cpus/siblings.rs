@@ -65,6 +65,10 @@ impl Engine {
 
 /// The time by which `span` of computing takes longer, if each microsecond takes `more` longer.
 pub fn stretch(span: Picos, more: Picos) -> Picos {
+    // A wide division takes longer than all the rest of a short computation.
+    if let Some(product) = span.0.checked_mul(more.0) {
+        return Picos(product / MICROSECOND as u64);
+    }
     let picos = u128::from(span.0) * u128::from(more.0) / MICROSECOND;
     Picos(u64::try_from(picos).unwrap_or(u64::MAX))
 }

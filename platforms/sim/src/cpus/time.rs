@@ -19,6 +19,25 @@ impl Engine {
     }
 
     fn use_pending(&mut self, vcpu: VcpuId, span: Picos) {
+        let now = self.clock.now;
+        let this = &mut self.vcpus[vcpu];
+        // At its turn, a flow has used all that it announced.
+        if this.flow.clock == now
+            && let Some(mut work) = self.books.plain_work_of(vcpu, this)
+        {
+            this.flow.pending.take_all(|stretch| work.spent(stretch));
+            assert!(
+                work.is_entered_until(now),
+                "vcpu {} announced other time than it used",
+                vcpu.0
+            );
+        } else {
+            self.use_part(vcpu, span);
+        }
+    }
+
+    #[inline(never)]
+    fn use_part(&mut self, vcpu: VcpuId, span: Picos) {
         let this = &mut self.vcpus[vcpu];
         let mut work = self.books.work_of(self.clock.now, vcpu, this);
         let announced = &this.announced;

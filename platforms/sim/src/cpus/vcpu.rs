@@ -5,7 +5,7 @@ use holdfast_machine::{LineId, PauseDetector, Picos, Time};
 
 use crate::books::cause::Cause;
 use crate::flows::context::Saved;
-use crate::flows::pending::{PendingTime, Stretch};
+use crate::flows::pending::{Kind, PendingTime, Stretch};
 use crate::memory::park::{Parked, Resumption};
 use crate::memory::tlb::Tlb;
 use crate::nested::Nesting;
@@ -29,6 +29,7 @@ pub struct Interrupted {
 
 /// The flow of guest code that a vCPU executes.
 #[derive(Debug)]
+#[repr(C)]
 pub struct FlowState {
     /// Where the flow continues when its turn comes.
     pub saved: Saved,
@@ -36,10 +37,10 @@ pub struct FlowState {
     pub stack_limit: usize,
     /// The flow's own clock, ahead of the machine's.
     pub clock: Time,
-    /// While the vCPU is out of its guest: how far the clock was ahead when it left.
-    pub remaining: Picos,
     /// Time that the flow has announced and not used yet.
     pub pending: PendingTime,
+    /// While the vCPU is out of its guest: how far the clock was ahead when it left.
+    pub remaining: Picos,
     /// The flow has executed something since the vCPU's last INIT.
     pub has_begun: bool,
 }
@@ -112,17 +113,18 @@ pub struct Replies {
 
 /// What the guest has announced of its own doing.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Announced {
-    /// The mode in which it executes.
-    pub mode: Mode,
     /// The lock that it waits for.
     pub contending: Option<LineId>,
-    /// Number of waits for locks that have begun.
-    pub contentions: u64,
     /// The locks that it holds, in the order of acquisition.
     pub held: Vec<LineId>,
     /// The vCPU whose acknowledgement of an IPI it waits for.
     pub ipi_target: Option<VcpuId>,
+    /// The mode in which it executes.
+    pub mode: Mode,
+    /// Number of waits for locks that have begun.
+    pub contentions: u64,
 }
 
 impl Announced {
@@ -150,34 +152,39 @@ impl Announced {
 }
 
 /// A vCPU.
+///
+/// **Few lines at each turn**: the vCPUs of a large machine do not fit into a first-level cache, and two turns in
+/// sequence are seldom of the same flow. So the fields that each turn touches come first, in the order of use. A flow's
+/// short pending time shares a cache line with its clock.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct Vcpu {
-    /// Its VM.
-    pub vm: VmId,
-    /// Its number in its VM, which is its APIC ID.
-    pub number: u32,
-    /// It is a CPU of the bare-metal kernel (`guests/native.rs`), not of a guest.
-    pub native: bool,
-    /// Its part in nesting.
-    nesting: Nesting,
+    /// Its flow of guest code.
+    pub flow: FlowState,
     /// The pCPU on which it is in guest mode, if it is.
     pub pcpu: Option<PcpuId>,
     /// The pCPU on which it ran last; `u32::MAX` before its first entry.
     pub last_pcpu: PcpuId,
+    /// It is a CPU of the bare-metal kernel (`guests/native.rs`), not of a guest.
+    pub native: bool,
     /// Its state according to the host.
     pub state: VcpuState,
-    /// Its flow of guest code.
-    pub flow: FlowState,
-    /// Waiting on a word, and pause loops.
-    pub spin: SpinState,
-    /// Registers and requests around interrupts.
-    pub interrupts: InterruptState,
-    /// The host's answers to the last exit.
-    pub replies: Replies,
-    /// Its user code's way to memory.
-    pub memory: UserMemory,
     /// What the guest has announced of its own doing.
     pub announced: Announced,
+    /// Its VM.
+    pub vm: VmId,
+    /// Its number in its VM, which is its APIC ID.
+    pub number: u32,
+    /// Registers and requests around interrupts.
+    pub interrupts: InterruptState,
+    /// Its user code's way to memory.
+    pub memory: UserMemory,
+    /// Waiting on a word, and pause loops.
+    pub spin: SpinState,
+    /// The host's answers to the last exit.
+    pub replies: Replies,
+    /// Its part in nesting.
+    nesting: Nesting,
 }
 
 impl Vcpu {
@@ -262,7 +269,8 @@ impl Vcpu {
     #[must_use]
     pub fn announce(&mut self, cause: Cause, span: Picos) -> bool {
         let user = self.announced.mode == Mode::User;
-        self.flow.pending.push(Stretch { cause, user, span })
+        let kind = Kind { cause, user };
+        self.flow.pending.push(Stretch { kind, span })
     }
 
     /// Moves the flow's clock by `span`, which is for `cause`. Returns `false`, and does nothing, if there is no room
@@ -354,4 +362,31 @@ pub fn is_running(state: VcpuState) -> bool {
         state,
         VcpuState::InGuest | VcpuState::HandlingExit | VcpuState::Userspace
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::{align_of, offset_of};
+
+    const LINE_BYTES: usize = 64;
+
+    #[test]
+    fn a_turn_touches_three_cache_lines() {
+        assert_eq!(align_of::<Vcpu>() % LINE_BYTES, 0);
+        let line_of = |offset: usize| offset / LINE_BYTES;
+        // The flow with its clock and the first two stretches of pending time.
+        let second_stretch = offset_of!(Vcpu, flow) + offset_of!(FlowState, pending) + PendingTime::BYTES_OF_TWO;
+        assert_eq!(line_of(second_stretch - 1), 0);
+        // What it has announced, up to the mode.
+        let announced = offset_of!(Vcpu, announced);
+        let mode = announced + offset_of!(Announced, mode);
+        assert_eq!((line_of(offset_of!(Vcpu, pcpu)), line_of(mode)), (2, 2));
+        // Whether an interrupt is due.
+        let interrupts = offset_of!(Vcpu, interrupts);
+        assert_eq!(
+            line_of(interrupts),
+            line_of(interrupts + size_of::<InterruptState>() - 1)
+        );
+    }
 }

@@ -14,25 +14,11 @@ impl Handle {
     pub fn operate<T: Copy, R>(&self, word: &Shared<T>, access: Access, change: impl FnOnce(T) -> (Option<T>, R)) -> R {
         self.order();
         let engine = self.engine();
-        engine.books.stats.operations += 1;
-        let (vcpu, now) = (engine.flows.current, engine.clock.now);
         let line = word.line_in(&mut engine.memory);
-        let pcpu = engine.vcpus[vcpu].last_pcpu;
-        let charge = engine.memory.access(line, pcpu, access, now);
+        engine.take_line(line, access);
         let (new, result) = change(word.get());
         if let Some(value) = new {
             word.set(value);
-        }
-        engine.books.hash.operation(now, line, vcpu);
-        if charge.changed {
-            engine.invalidate(line, vcpu);
-        }
-        let this = &mut engine.vcpus[vcpu];
-        this.flow.clock += charge.instruction + charge.transfer;
-        if this.announced.contending.is_none() {
-            let own = this.announced.work_cause();
-            let fits = this.announce(own, charge.instruction) && this.announce(Cause::CacheTransfer, charge.transfer);
-            debug_assert!(fits, "pending time was not drained before the operation");
         }
         result
     }

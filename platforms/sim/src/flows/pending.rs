@@ -10,57 +10,72 @@ use crate::books::cause::Cause;
 /// Number of pending stretches that a flow can have. A remainder of it needs no bounds check.
 const STRETCHES: usize = 8;
 
-/// Guest time of one kind. The kind is fixed when the time is announced: when the time has passed, the flow is ahead
-/// and may already do something else.
+/// The kind of guest time. It is fixed when the time is announced: when the time has passed, the flow is ahead and may
+/// already do something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch {
+pub struct Kind {
     /// What the time is spent on.
     pub cause: Cause,
     /// Whether the vCPU is in user mode.
     pub user: bool,
+}
+
+/// Guest time of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Its kind.
+    pub kind: Kind,
     /// Length of the stretch.
     pub span: Picos,
 }
 
 /// The pending stretches of a flow, in order.
+///
+/// A flow seldom has more than two. So kinds and lengths are apart, and two stretches share a cache line with the
+/// flow's clock.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct PendingTime {
-    stretches: [Stretch; STRETCHES],
-    first: usize,
-    count: usize,
+    first: u32,
+    count: u32,
+    kinds: [Kind; STRETCHES],
+    spans: [Picos; STRETCHES],
 }
 
 impl PendingTime {
     /// No pending time.
     pub const NONE: PendingTime = PendingTime {
-        stretches: [Stretch {
-            cause: Cause::Useful,
-            user: false,
-            span: Picos::ZERO,
-        }; STRETCHES],
         first: 0,
         count: 0,
+        kinds: [Kind {
+            cause: Cause::Useful,
+            user: false,
+        }; STRETCHES],
+        spans: [Picos::ZERO; STRETCHES],
     };
+
+    /// Bytes from the beginning to the end of the second stretch.
+    #[cfg(test)]
+    pub const BYTES_OF_TWO: usize = std::mem::offset_of!(PendingTime, spans) + 2 * size_of::<Picos>();
 
     /// Adds `stretch` at the end. Returns `false` if there is no room.
     #[inline]
     #[must_use]
     pub fn push(&mut self, stretch: Stretch) -> bool {
-        let Stretch { cause, user, span } = stretch;
+        let Stretch { kind, span } = stretch;
         if span == Picos::ZERO {
             return true;
         }
-        if self.count > 0 {
-            let last = &mut self.stretches[(self.count - 1) % STRETCHES];
-            if last.cause == cause && last.user == user {
-                last.span += span;
-                return true;
-            }
+        let count = self.count as usize;
+        if count > 0 && self.kinds[(count - 1) % STRETCHES] == kind {
+            self.spans[(count - 1) % STRETCHES] += span;
+            return true;
         }
-        if self.count == STRETCHES {
+        if count == STRETCHES {
             return false;
         }
-        self.stretches[self.count % STRETCHES] = stretch;
+        self.kinds[count % STRETCHES] = kind;
+        self.spans[count % STRETCHES] = span;
         self.count += 1;
         true
     }
@@ -69,6 +84,19 @@ impl PendingTime {
     #[inline]
     pub fn clear(&mut self) {
         (self.first, self.count) = (0, 0);
+    }
+
+    /// Takes all of it, and calls `used` for each of its stretches in order.
+    #[inline(always)]
+    pub fn take_all(&mut self, mut used: impl FnMut(Stretch)) {
+        for index in self.first..self.count {
+            let index = index as usize % STRETCHES;
+            used(Stretch {
+                kind: self.kinds[index],
+                span: self.spans[index],
+            });
+        }
+        self.clear();
     }
 
     /// Takes the first `span` of it, and calls `used` for each of its stretches in order. The last one may be a part.
@@ -80,17 +108,13 @@ impl PendingTime {
         let (mut first, mut left) = (self.first, span);
         while left != Picos::ZERO {
             assert!(first < self.count, "a flow used {} ps more than it announced", left.0);
-            let stretch = &mut self.stretches[first % STRETCHES];
-            let Stretch { cause, user, span } = *stretch;
+            let index = first as usize % STRETCHES;
+            let (kind, span) = (self.kinds[index], self.spans[index]);
             let taken = span.min(left);
-            used(Stretch {
-                cause,
-                user,
-                span: taken,
-            });
+            used(Stretch { kind, span: taken });
             left = left - taken;
-            stretch.span = span - taken;
-            first += usize::from(taken == span);
+            self.spans[index] = span - taken;
+            first += u32::from(taken == span);
         }
         self.first = first;
         if first == self.count {
@@ -104,8 +128,8 @@ mod tests {
     use super::*;
 
     fn stretch(cause: Cause, user: bool, span: u64) -> Stretch {
-        let span = Picos(span);
-        Stretch { cause, user, span }
+        let (kind, span) = (Kind { cause, user }, Picos(span));
+        Stretch { kind, span }
     }
 
     fn take(pending: &mut PendingTime, span: u64) -> Vec<Stretch> {
@@ -138,8 +162,13 @@ mod tests {
         }
         let first = [stretch(Cause::Useful, false, 10), stretch(Cause::Useful, true, 4)];
         assert_eq!(take(&mut pending, 14), first);
-        let rest = [stretch(Cause::Useful, true, 2), stretch(Cause::Useful, false, 7)];
-        assert_eq!(take(&mut pending, 9), rest);
+        let mut rest = Vec::new();
+        pending.take_all(|stretch| rest.push(stretch));
+        assert_eq!(
+            rest,
+            [stretch(Cause::Useful, true, 2), stretch(Cause::Useful, false, 7)]
+        );
+        pending.take_all(|stretch| panic!("{stretch:?} was taken before"));
     }
 
     #[test]

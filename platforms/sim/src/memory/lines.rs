@@ -20,7 +20,7 @@ pub struct Memory {
     /// The line of each group of words that share one, by the group's number.
     groups: BTreeMap<u32, LineId>,
     /// The skipped spins on each line; `None` if there never was one.
-    spinners: Vec<Option<Spinners>>,
+    spinners: Vec<Option<Box<Spinners>>>,
 }
 
 impl Memory {
@@ -37,7 +37,7 @@ impl Memory {
 
     /// The skipped spins on `line`; `None` if there never was one.
     #[inline(always)]
-    pub fn spinners(&mut self, line: LineId) -> &mut Option<Spinners> {
+    pub fn spinners(&mut self, line: LineId) -> &mut Option<Box<Spinners>> {
         &mut self.spinners[line.0 as usize]
     }
 

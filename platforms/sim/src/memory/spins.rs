@@ -10,6 +10,7 @@
 use holdfast_host::{PcpuId, VcpuId};
 use holdfast_machine::{Access, LineId, Picos, Spin, Time};
 
+use crate::books::cause::Cause;
 use crate::core::engine::Engine;
 use crate::cpus::pcpu::Activity;
 use crate::memory::park::{ENDLESS, Parked, Resumption, Spinners, Woken};
@@ -27,6 +28,28 @@ impl Engine {
             self.books.hash.operation(now, line, vcpu);
         }
         charge.instruction + charge.transfer
+    }
+
+    /// The flow that executes takes `line` now to write to it: all of an ordered operation but the change of the word,
+    /// which no other flow sees before this one waits again. One function for all operations, so that they share its
+    /// code in the instruction cache.
+    #[inline(never)]
+    pub fn take_line(&mut self, line: LineId, access: Access) {
+        self.books.stats.operations += 1;
+        let (vcpu, now) = (self.flows.current, self.clock.now);
+        let pcpu = self.vcpus[vcpu].last_pcpu;
+        let charge = self.memory.access(line, pcpu, access, now);
+        self.books.hash.operation(now, line, vcpu);
+        if charge.changed {
+            self.invalidate(line, vcpu);
+        }
+        let this = &mut self.vcpus[vcpu];
+        this.flow.clock += charge.instruction + charge.transfer;
+        if this.announced.contending.is_none() {
+            let own = this.announced.work_cause();
+            let fits = this.announce(own, charge.instruction) && this.announce(Cause::CacheTransfer, charge.transfer);
+            debug_assert!(fits, "pending time was not drained before the operation");
+        }
     }
 
     /// Parks `vcpu`, whose next load of `line` is due at its clock and which may load `loads` times more.

@@ -154,7 +154,7 @@ impl Recorder {
     /// `vcpu`, which is `this`, used `stretch` of its pending time from `start` on.
     #[cold]
     pub fn used(&mut self, vcpu: VcpuId, announced: &Announced, start: Time, stretch: Stretch) {
-        let cause = match stretch.cause {
+        let cause = match stretch.kind.cause {
             Cause::CacheTransfer => announced.wait_cause(),
             cause => cause,
         };
@@ -163,7 +163,7 @@ impl Recorder {
             (Cause::Idle, ..) => Doing::IdleLoop,
             (Cause::IpiRunningTarget | Cause::IpiPreemptedTarget, _, Some(target)) => Doing::AwaitsIpi(target.0),
             (Cause::CriticalSection, Some(&line), _) => Doing::Critical(self.lock(line)),
-            _ if stretch.user => Doing::User,
+            _ if stretch.kind.user => Doing::User,
             _ => Doing::Kernel,
         };
         self.did(start + stretch.span, vcpu, Some(doing));

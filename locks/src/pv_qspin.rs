@@ -231,6 +231,11 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Flavor<P> for
         taken
     }
 
+    #[inline(always)]
+    fn competes_first(cpu: &P) -> bool {
+        T::WAITS && T::sharing(cpu).head_competes()
+    }
+
     fn may_take(word: u32) -> bool {
         T::may_steal(word)
     }

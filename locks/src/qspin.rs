@@ -173,6 +173,12 @@ pub(crate) trait Flavor<P: Nodes> {
     fn try_lock(cpu: &P, word: &P::Word) -> bool {
         try_lock(cpu, word)
     }
+    /// Returns whether a waiter tries to take the lock past the queue before it prepares a node, and not after. For
+    /// tries that wait.
+    #[inline(always)]
+    fn competes_first(_cpu: &P) -> bool {
+        false
+    }
     /// Returns whether [`Flavor::try_lock`] may succeed on this word.
     fn may_take(word: u32) -> bool {
         word == 0
@@ -222,12 +228,21 @@ impl<P: Nodes, L: PendingLayout> Flavor<P> for Native<L> {
 /// Queues and waits until the caller holds the lock. Linux: `queued_spin_lock_slowpath`, from the label `queue`.
 #[cold]
 pub(crate) fn lock_queued<P: Nodes, F: Flavor<P>>(cpu: &P, word: &P::Word) {
+    // What a waiter makes ready in order to queue costs as much as a short critical section.
+    let competes = F::competes_first(cpu);
+    if competes {
+        cpu.contention_begin(word);
+        if F::try_lock(cpu, word) {
+            cpu.contention_end(word);
+            return;
+        }
+    }
     cpu.wait_begins(word, alone);
     let level = enter(cpu);
     if !F::COUNTED_AT_HEAD {
         F::count(cpu, Event::LockSlowpath);
     }
-    if F::TRY_WAITS {
+    if F::TRY_WAITS && !competes {
         cpu.contention_begin(word);
     }
     let waited = match level.and_then(|level| Some((level, claim::<F::Layout, P>(cpu, level)?))) {
@@ -235,7 +250,7 @@ pub(crate) fn lock_queued<P: Nodes, F: Flavor<P>>(cpu: &P, word: &P::Word) {
             count_nesting::<P, F>(cpu, level);
             F::prepare(cpu, &me);
             // The node was not in the cache: the lock may have become free meanwhile.
-            !F::try_lock(cpu, word) && wait_through_queue::<P, F>(cpu, word, &me)
+            (competes || !F::try_lock(cpu, word)) && wait_through_queue::<P, F>(cpu, word, &me)
         }
         None => {
             wait_without_node::<P, F>(cpu, word);

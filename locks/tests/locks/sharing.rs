@@ -207,3 +207,27 @@ fn a_newcomer_stays_out_of_a_queue_whose_head_has_halted() {
     stays_out::<HybridPvQspin>(QUEUE);
     stays_out::<HybridPvQspin<Wide>>(0xffff_fe00);
 }
+
+#[test]
+fn a_thread_that_competes_with_success_prepares_nothing_for_a_queue() {
+    const CPUS: u32 = 3;
+    let (mut contended, mut recorded) = (0, 0);
+    for seed in 0..100 {
+        let lock = Checked::new(0);
+        let each = |number| {
+            let lock = Arc::clone(&lock);
+            let body = move |cpu: &StepCpu| (0..6).for_each(|_| lock.with::<HybridPvQspin>(cpu, || ()));
+            (CpuId(number), job(body))
+        };
+        let machine = machine(Setup::hosted(CPUS), seed);
+        machine.run((0..CPUS).map(each).collect()).expect("no deadlock");
+        contended += (0..CPUS).map(|cpu| machine.contentions(cpu)).sum::<u32>();
+        recorded += (0..CPUS).map(|cpu| machine.records(cpu)).sum::<u32>();
+    }
+    assert!(recorded > 0, "no CPU queues");
+    // A competition of this machine is one look. So most are in vain.
+    assert!(
+        recorded < contended,
+        "each of {contended} CPUs that waited prepared to queue"
+    );
+}

@@ -161,6 +161,8 @@ struct CpuState {
     contending: RefCell<Vec<usize>>,
     /// How many waits were reported as contention.
     contentions: Cell<u32>,
+    /// How often this CPU has recorded a lock before it queued.
+    records: Cell<u32>,
     /// The keys of the locks in which this CPU may have left a trace, innermost last.
     waiting: RefCell<Vec<usize>>,
     /// The last function by which this CPU said what a word would be without its waiters.
@@ -207,6 +209,7 @@ impl Machine {
             overtakes: Cell::new(0),
             contending: RefCell::default(),
             contentions: Cell::new(0),
+            records: Cell::new(0),
             waiting: RefCell::default(),
             alone: Cell::new(None),
         };
@@ -247,6 +250,11 @@ impl Machine {
     /// Returns how often `cpu` has reported a wait for a holder.
     pub fn contentions(&self, cpu: u32) -> u32 {
         self.cpus[cpu as usize].contentions.get()
+    }
+
+    /// Returns how often `cpu` has recorded a lock before it queued.
+    pub fn records(&self, cpu: u32) -> u32 {
+        self.cpus[cpu as usize].records.get()
     }
 
     /// Returns what each waiter says that `word` would be without its waiters.

@@ -1,7 +1,7 @@
 //! The assignment of CPU numbers to threads.
 //!
-//! A thread takes a number when it first finds a lock taken, and gives it back when it ends. Numbers are dense: a
-//! thread takes the lowest free one. If there is none, the thread waits without a number: it does not enter queues, and
+//! A thread takes a number when it first queues for a lock, and gives it back when it ends. Numbers are dense: a thread
+//! takes the lowest free one. If there is none, the thread waits without a number: it does not enter queues, and
 //! spins and yields instead of halting.
 //!
 //! **One thread per number**: a thread takes a number by setting its bit in [`TAKEN`], which only one thread can do.

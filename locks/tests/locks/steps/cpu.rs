@@ -218,6 +218,7 @@ unsafe impl Platform for StepCpu {
     }
     fn wait_begins(&self, lock: &StepWord, alone: fn(u32) -> u32) {
         self.state().waiting.borrow_mut().push(self.key(lock));
+        self.state().records.set(self.state().records.get() + 1);
         self.state().alone.set(Some(alone));
         let word = alone(lock.0.load(SC));
         assert_eq!((alone(word), alone(0)), (word, 0), "a waiter is left in {word:#x}");

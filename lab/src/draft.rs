@@ -215,7 +215,7 @@ impl Draft {
             groups: Vec::new(),
             vms: Vec::new(),
             tasks: Vec::new(),
-            noise: 0.0,
+            noise: 1.0,
             limit_ns: LIMIT_NS,
             migration: DraftMigration::new(),
             zero_at_ns: None,

@@ -123,3 +123,21 @@ fn places(topology: &Topology, of: Of) -> Vec<Vec<u32>> {
         Of::Host => vec![Vec::new()],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_thread_may_run_where_its_kind_does() {
+        let topology = Topology {
+            sockets: 2,
+            cores: 2,
+            threads: 1,
+        };
+        assert_eq!(places(&topology, Of::Pcpu), [[0], [1], [2], [3]]);
+        assert_eq!(places(&topology, Of::Node), [[0, 1], [2, 3]]);
+        // Everywhere.
+        assert_eq!(places(&topology, Of::Host), [[0; 0]]);
+    }
+}

@@ -55,30 +55,66 @@ fn runs(timeline: &Timeline, least_ns: u64) -> BTreeMap<u32, Vec<(usize, Span<Th
     found
 }
 
-/// Each pCPU has a kworker and a watchdog, a node its kcompactd, and the host one kworker.
+/// Each pCPU has a kworker and a watchdog, a node its kcompactd, and the host one kworker. Each wakes as often and runs
+/// as long as measured; the watchdog and kcompactd in step with themselves.
 #[test]
 fn threads_of_the_kernel_wake_as_often_as_measured() {
     const OFTEN: f64 = 20.0;
-    let per_second = f64::from(PCPUS) * (1.0 / 0.94 + 1.0 / 4.0) + 1.0 / 0.512 + 1.0 / 1.86;
-    let expected = per_second * OFTEN * SPAN_MS as f64 / 1e3;
+    // Name, time between two runs, length of a run, whether it has a period, the pCPU to which it is bound.
+    let expected = [
+        ("kworker", 940, 5_000, false, Some(0)),
+        ("kworker", 940, 5_000, false, Some(1)),
+        ("migration", 4_000, 4_000, true, Some(0)),
+        ("migration", 4_000, 4_000, true, Some(1)),
+        ("kcompactd", 512, 5_000, true, None),
+        ("kworker/u", 1_860, 5_000, false, None),
+    ];
     for seed in 1..4 {
         let timeline = played(&Config {
             noise: OFTEN,
             ..busy(seed)
         });
-        let names: Vec<&str> = timeline.tasks.iter().map(|(_, name)| name.as_str()).collect();
-        let all = ["kworker", "kworker", "migration", "migration", "kcompactd", "kworker/u"];
-        assert_eq!(names, all);
-        let runs = runs(&timeline, 4_000);
-        let count: usize = runs.values().map(Vec::len).sum();
-        let share = count as f64 / expected;
-        assert!(
-            (0.85..1.15).contains(&share),
-            "seed {seed}: {count} runs, {expected} expected"
-        );
-        for (number, (task, _)) in timeline.tasks.iter().enumerate().take(4) {
-            let own = runs[task].iter().all(|(pcpu, _)| *pcpu == number % 2);
-            assert!(own, "seed {seed}: {} {number} leaves its pcpu", names[number]);
+        assert_eq!(timeline.tasks.len(), expected.len());
+        let runs = runs(&timeline, 3_000);
+        for ((task, found), (name, every_ms, busy_ns, periodic, bound)) in timeline.tasks.iter().zip(expected) {
+            assert_eq!(found, name);
+            let what = format!("seed {seed}: {name} of {bound:?}");
+            let mut spans: Vec<&(usize, Span<Thread>)> = runs[task].iter().collect();
+            spans.sort_unstable_by_key(|(_, span)| span.start);
+            assert!(
+                bound.is_none_or(|own| spans.iter().all(|(pcpu, _)| *pcpu == own)),
+                "{what} leaves its pcpu"
+            );
+            // What this machine's host takes to switch to the thread and back is in the span.
+            const SWITCHES: u64 = 5_000;
+            let mut lengths: Vec<u64> = spans
+                .iter()
+                .map(|(_, span)| span.end.nanos() - span.start.nanos())
+                .collect();
+            lengths.sort_unstable();
+            assert_eq!(
+                lengths[lengths.len() / 2],
+                busy_ns + SWITCHES,
+                "{what}: median of its runs"
+            );
+
+            let every_ns = (every_ms * MS) as f64 / OFTEN;
+            let count = spans.len() as f64 * every_ns / (SPAN_MS * MS) as f64;
+            let allowed = if periodic { 0.9..1.06 } else { 0.6..1.4 };
+            assert!(
+                allowed.contains(&count),
+                "{what} wakes {count} times as often as measured"
+            );
+            let gaps = spans
+                .windows(2)
+                .map(|two| (two[1].1.start.nanos() - two[0].1.start.nanos()) as f64);
+            let steady = gaps.filter(|gap| (0.95..1.1).contains(&(gap / every_ns))).count();
+            assert_eq!(
+                steady * 2 > spans.len(),
+                periodic,
+                "{what}: {steady} of {} gaps are a period",
+                spans.len()
+            );
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Locks for programs whose threads outnumber the CPUs.
 //!
-//! All types are made in a constant. [`Mutex`] takes 4 bytes next to its data, [`RwLock`] 8. While a lock is contended,
+//! All types are made in a constant. [`Mutex`] takes 4 bytes next to its data, [`RwLock`] 8, and [`BiasedRwLock`], for
+//! data that is hardly ever written, 12. While a lock is contended,
 //! running threads share it before sleeping ones are woken. A sleeping thread is overtaken for a bounded time: with a
 //! [`Mutex`], one *turn* (1 ms) for each waiter before it. [`Condvar`] wakes the threads of a broadcast a few at a
 //! time. [`Once`], [`OnceLock`] and [`LazyLock`] make values once.
@@ -90,6 +91,7 @@ pub use mutex::{ArcMutexGuard, MappedMutexGuard, Mutex, MutexGuard, RawMutex};
 pub use once::{LazyLock, Once, OnceLock};
 #[cfg(all(feature = "std", not(feature = "model")))]
 pub use rwlock::{
-    ArcRwLockReadGuard, ArcRwLockWriteGuard, MappedRwLockReadGuard, MappedRwLockWriteGuard, RawRwLock, RwLock,
-    RwLockReadGuard, RwLockWriteGuard,
+    ArcRwLockReadGuard, ArcRwLockWriteGuard, BiasedRwLock, BiasedRwLockReadGuard, BiasedRwLockWriteGuard,
+    MappedRwLockReadGuard, MappedRwLockWriteGuard, RawBiasedRwLock, RawRwLock, RwLock, RwLockReadGuard,
+    RwLockWriteGuard,
 };

@@ -14,7 +14,7 @@
 
 mod rwlock;
 
-pub use rwlock::{check_queued_rwlock, check_rwlock, readers_and_writers, readers_together, waiting_writer};
+pub use rwlock::{check_fair_rwlock, check_rwlock, readers_and_writers, readers_together, waiting_writer};
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;

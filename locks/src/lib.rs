@@ -32,7 +32,8 @@
 //!   Linux does.
 //! - [`Qrwlock`] is a reader-writer lock ([`BootRwlock`] if its kind is chosen at run time), and [`Condvar`] a
 //!   condition variable, over any of these locks. [`RequeueCondvar`] is one over the kernel's queues of sleepers.
-//!   [`UnqueuedRwlock`] is a reader-writer lock whose waiters all spin on one word.
+//!   [`UnqueuedRwlock`] is a reader-writer lock whose waiters all spin on one word, and [`BiasedRwlock`] one whose
+//!   readers write no common cache line.
 //! - [`Osq`] is the queue of CPUs that spin for a sleeping lock.
 //! - [`conformance`] checks that a platform keeps the contract of these traits.
 #![no_std]
@@ -40,6 +41,7 @@
 extern crate alloc;
 
 mod backoff;
+mod biased_rwlock;
 mod cna_qspin;
 mod condvar;
 pub mod conformance;
@@ -61,6 +63,7 @@ mod qrwlock;
 mod qspin;
 mod queue;
 mod raw;
+mod readers;
 mod requeue;
 mod select;
 mod sharing;
@@ -82,6 +85,7 @@ mod watching_qspin;
 mod words;
 
 pub use backoff::{Backoff, Exponential, NoBackoff};
+pub use biased_rwlock::BiasedRwlock;
 pub use cna_qspin::CnaQspin;
 pub use condvar::{Condvar, CondvarSlot, CondvarTable};
 pub use exchange_qspin::ExchangeQspin;
@@ -99,7 +103,8 @@ pub use pv_ticket::{OpportunisticTicket, PvTicket};
 pub use qrwlock::{BootRwlock, Qrwlock, READERS_MAX};
 pub use qspin::{Qspin, WideQspin};
 pub use queue::{CpuNodes, Node, NodeTable, Nodes, Numa};
-pub use raw::{RawLock, RawRwlock};
+pub use raw::{RawLock, RawRwlock, TryRwlock};
+pub use readers::{ReaderLine, Readers};
 pub use requeue::{Futexes, RequeueCondvar};
 pub use select::{Environment, Selection, select};
 pub use sharing::Sharing;

@@ -34,7 +34,7 @@ use crate::layout::{Layout, Narrow};
 use crate::paravirt::{Paravirt, halt_while};
 use crate::platform::{Budget, CpuId, Platform, Word};
 use crate::queue::{Nodes, Numa};
-use crate::raw::{RawLock, RawRwlock};
+use crate::raw::{RawLock, RawRwlock, TryRwlock, forward_rwlock, forward_try_rwlock};
 use crate::steps::{AllSteps, Steps, unless_omitted};
 
 const WRITER: u32 = 1;
@@ -113,6 +113,17 @@ impl<W, Q, S> Qrwlock<W, Q, S> {
     pub fn word(&self) -> &W {
         &self.state
     }
+
+    /// Returns whether the head of the queue blocks newcomers.
+    pub(crate) fn is_blocked<P: Paravirt<Word = W>>(&self, cpu: &P) -> bool {
+        // ORDERING: Relaxed; ordered by the caller's fence.
+        cpu.load(&self.state, Relaxed) & BLOCKED != 0
+    }
+
+    /// Returns the state without its writer.
+    pub(crate) fn without_writer(state: u32) -> u32 {
+        state & !WRITER
+    }
 }
 
 impl<W: Word<u32>, Q, S> Default for Qrwlock<W, Q, S> {
@@ -132,7 +143,7 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
         P: Paravirt<Word = W>,
         Q: RawLock<P>,
     {
-        self.lock_shared_with(cpu, |wish| self.queue::<P, Q>(cpu, wish, true));
+        self.lock_shared_with(cpu, |wish| self.queue::<P, Q>(cpu, wish, true, || ()));
     }
 
     /// Waits until this CPU holds the lock together with other readers, by `queue` if it must queue.
@@ -189,7 +200,17 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
         P: Paravirt<Word = W>,
         Q: RawLock<P>,
     {
-        self.lock_exclusive_with(cpu, |wish| self.queue::<P, Q>(cpu, wish, true));
+        self.lock_exclusive_then(cpu, || ());
+    }
+
+    /// [`lock_exclusive`](Self::lock_exclusive), which calls `blocked` each time after it has blocked newcomers.
+    #[inline]
+    pub(crate) fn lock_exclusive_then<P>(&self, cpu: &P, blocked: impl Fn())
+    where
+        P: Paravirt<Word = W>,
+        Q: RawLock<P>,
+    {
+        self.lock_exclusive_with(cpu, |wish| self.queue::<P, Q>(cpu, wish, true, blocked));
     }
 
     /// Waits until this CPU alone holds the lock, by `queue` if it must queue.
@@ -287,8 +308,9 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
         cpu.load(&self.state, Relaxed) & WRITER != 0
     }
 
-    /// Queues and waits until `wish` is granted. `K` is the kind of the queue. The head halts after a while if `halts`.
-    fn queue<P, K>(&self, cpu: &P, wish: Wish, halts: bool)
+    /// Queues and waits until `wish` is granted. `K` is the kind of the queue. The head halts after a while if `halts`,
+    /// and calls `blocked` each time after it has blocked newcomers.
+    fn queue<P, K>(&self, cpu: &P, wish: Wish, halts: bool, blocked: impl Fn())
     where
         P: Paravirt<Word = W>,
         K: RawLock<P>,
@@ -298,14 +320,14 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
         cpu.wait_begins(&self.queue, |_| 0);
         cpu.heads(&self.queue, true);
         cpu.contention_begin(&self.state);
-        self.wait_at_head(cpu, wish, halts);
+        self.wait_at_head(cpu, wish, halts, blocked);
         cpu.contention_end(&self.state);
         cpu.heads(&self.queue, false);
         cpu.wait_ends();
         K::unlock(cpu, &self.queue);
     }
 
-    fn wait_at_head<P: Paravirt<Word = W>>(&self, cpu: &P, wish: Wish, halts: bool) {
+    fn wait_at_head<P: Paravirt<Word = W>>(&self, cpu: &P, wish: Wish, halts: bool, blocked: impl Fn()) {
         let shares = cpu.sharing().head;
         let mut waits = if shares.0 == 0 { EQUAL_WAITS } else { 0 };
         loop {
@@ -313,6 +335,7 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
             if !equal && S::BLOCK {
                 // ORDERING: Relaxed; the bit only keeps CPUs from taking the lock.
                 cpu.fetch_or(&self.state, BLOCKED, Relaxed);
+                blocked();
             }
             let budget = match (equal, halts) {
                 (true, _) => shares,
@@ -402,29 +425,11 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
 }
 
 impl<P: Paravirt, Q: RawLock<P>, S: Steps> RawRwlock<P> for Qrwlock<P::Word, Q, S> {
-    fn unlocked() -> Self {
-        Self::new()
-    }
+    forward_rwlock!(Qrwlock);
+}
 
-    fn lock_shared(&self, cpu: &P) {
-        Qrwlock::lock_shared(self, cpu);
-    }
-
-    fn unlock_shared(&self, cpu: &P) {
-        Qrwlock::unlock_shared(self, cpu);
-    }
-
-    fn lock_exclusive(&self, cpu: &P) {
-        Qrwlock::lock_exclusive(self, cpu);
-    }
-
-    fn unlock_exclusive(&self, cpu: &P) {
-        Qrwlock::unlock_exclusive(self, cpu);
-    }
-
-    fn is_locked(&self, cpu: &P) -> bool {
-        Qrwlock::is_locked(self, cpu)
-    }
+impl<P: Paravirt, Q: RawLock<P>, S: Steps> TryRwlock<P> for Qrwlock<P::Word, Q, S> {
+    forward_try_rwlock!(Qrwlock);
 }
 
 impl<W, Q, S> fmt::Debug for Qrwlock<W, Q, S> {
@@ -464,7 +469,7 @@ impl<W> BootRwlock<W> {
     where
         P: Nodes + Paravirt + Numa + Platform<Word = W>,
     {
-        let queue = |wish| with_algorithm!(kind, L => self.0.queue::<P, L>(cpu, wish, false));
+        let queue = |wish| with_algorithm!(kind, L => self.0.queue::<P, L>(cpu, wish, false, || ()));
         self.0.lock_shared_with(cpu, queue);
     }
 
@@ -480,7 +485,7 @@ impl<W> BootRwlock<W> {
     where
         P: Nodes + Paravirt + Numa + Platform<Word = W>,
     {
-        let queue = |wish| with_algorithm!(kind, L => self.0.queue::<P, L>(cpu, wish, false));
+        let queue = |wish| with_algorithm!(kind, L => self.0.queue::<P, L>(cpu, wish, false, || ()));
         self.0.lock_exclusive_with(cpu, queue);
     }
 

@@ -41,3 +41,61 @@ pub trait RawRwlock<P: Platform> {
     /// Returns whether a CPU held the lock, or tried to take it, at some moment during the call.
     fn is_locked(&self, cpu: &P) -> bool;
 }
+
+/// A reader-writer lock that can be taken without waiting, and whose writer can become a reader.
+pub trait TryRwlock<P: Platform>: RawRwlock<P> {
+    /// Takes the lock together with other readers if that needs no waiting. Returns whether the caller now holds it.
+    fn try_lock_shared(&self, cpu: &P) -> bool;
+    /// Takes the lock alone if that needs no waiting. Returns whether the caller now holds it.
+    fn try_lock_exclusive(&self, cpu: &P) -> bool;
+    /// Makes the writer, which the caller must be, a reader: no other writer gets the lock in between.
+    fn downgrade(&self, cpu: &P);
+}
+
+/// Implements [`RawRwlock`] by the methods of the same names.
+macro_rules! forward_rwlock {
+    ($lock:ident) => {
+        fn unlocked() -> Self {
+            Self::new()
+        }
+
+        fn lock_shared(&self, cpu: &P) {
+            $lock::lock_shared(self, cpu);
+        }
+
+        fn unlock_shared(&self, cpu: &P) {
+            $lock::unlock_shared(self, cpu);
+        }
+
+        fn lock_exclusive(&self, cpu: &P) {
+            $lock::lock_exclusive(self, cpu);
+        }
+
+        fn unlock_exclusive(&self, cpu: &P) {
+            $lock::unlock_exclusive(self, cpu);
+        }
+
+        fn is_locked(&self, cpu: &P) -> bool {
+            $lock::is_locked(self, cpu)
+        }
+    };
+}
+pub(crate) use forward_rwlock;
+
+/// Implements [`TryRwlock`] by the methods of the same names.
+macro_rules! forward_try_rwlock {
+    ($lock:ident) => {
+        fn try_lock_shared(&self, cpu: &P) -> bool {
+            $lock::try_lock_shared(self, cpu)
+        }
+
+        fn try_lock_exclusive(&self, cpu: &P) -> bool {
+            $lock::try_lock_exclusive(self, cpu)
+        }
+
+        fn downgrade(&self, cpu: &P) {
+            $lock::downgrade(self, cpu);
+        }
+    };
+}
+pub(crate) use forward_try_rwlock;

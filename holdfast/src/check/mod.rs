@@ -1,6 +1,6 @@
 //! Finds mistakes in the use of locks while a program runs: the feature `check`.
 //!
-//! With the feature, each [`Mutex`](crate::Mutex) and [`RwLock`](crate::RwLock) has a record next to its lock. It costs
+//! With the feature, each [`Mutex`](crate::Mutex) and each reader-writer lock has a record next to its lock. It costs
 //! about 400 bytes for each lock and some microseconds for each acquisition, most of it for the stack. Without the
 //! feature, [`RawMutex`](crate::RawMutex) is the lock alone: nothing is left.
 //!
@@ -54,7 +54,8 @@ mod sealed {
     }
 }
 
-/// A lock that is checked: [`Mutex`](crate::Mutex) or [`RwLock`](crate::RwLock).
+/// A lock that is checked: [`Mutex`](crate::Mutex), [`RwLock`](crate::RwLock) or
+/// [`BiasedRwLock`](crate::BiasedRwLock).
 pub trait Checked: sealed::Recorded {}
 impl<L: sealed::Recorded> Checked for L {}
 

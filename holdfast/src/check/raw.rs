@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_threads::{RawCondvar, RawHybrid, RawQueuedRwLock};
+use holdfast_threads::{RawCondvar, RawHybrid};
 use lock_api::{GuardNoSend, RawMutex, RawMutexTimed, RawRwLock, RawRwLockDowngrade, RawRwLockTimed};
 
 use super::order;
@@ -19,10 +19,10 @@ pub struct CheckedMutex {
     record: Record,
 }
 
-/// [`RawRwLock`](crate::RawRwLock) with the feature `check`.
+/// [`RawRwLock`](crate::RawRwLock) and [`RawBiasedRwLock`](crate::RawBiasedRwLock) with the feature `check`.
 #[derive(Debug)]
-pub struct CheckedRwLock {
-    inner: RawQueuedRwLock,
+pub struct CheckedRwLock<R> {
+    inner: R,
     record: Record,
 }
 
@@ -33,7 +33,7 @@ impl<T: ?Sized> Recorded for crate::Mutex<T> {
     }
 }
 
-impl<T: ?Sized> Recorded for crate::RwLock<T> {
+impl<R: RawRwLock, T: ?Sized> Recorded for lock_api::RwLock<CheckedRwLock<R>, T> {
     fn record(&self) -> &Record {
         // SAFETY: as above.
         unsafe { &self.raw().record }
@@ -110,9 +110,9 @@ unsafe impl RawMutexTimed for CheckedMutex {
 }
 
 // SAFETY: the lock is `inner`, which excludes.
-unsafe impl RawRwLock for CheckedRwLock {
+unsafe impl<R: RawRwLock> RawRwLock for CheckedRwLock<R> {
     const INIT: Self = CheckedRwLock {
-        inner: RawQueuedRwLock::INIT,
+        inner: R::INIT,
         record: Record::new(),
     };
 
@@ -149,7 +149,7 @@ unsafe impl RawRwLock for CheckedRwLock {
 }
 
 // SAFETY: as for `inner`.
-unsafe impl RawRwLockDowngrade for CheckedRwLock {
+unsafe impl<R: RawRwLockDowngrade> RawRwLockDowngrade for CheckedRwLock<R> {
     unsafe fn downgrade(&self) {
         order::downgrade(&self.record);
         // SAFETY: the caller holds the lock.
@@ -158,20 +158,20 @@ unsafe impl RawRwLockDowngrade for CheckedRwLock {
 }
 
 // SAFETY: a lock taken before the timeout was taken as without one.
-unsafe impl RawRwLockTimed for CheckedRwLock {
-    type Duration = Duration;
-    type Instant = Instant;
+unsafe impl<R: RawRwLockTimed> RawRwLockTimed for CheckedRwLock<R> {
+    type Duration = R::Duration;
+    type Instant = R::Instant;
 
-    fn try_lock_shared_for(&self, timeout: Duration) -> bool {
+    fn try_lock_shared_for(&self, timeout: R::Duration) -> bool {
         trying(&self.record, true, self.inner.try_lock_shared_for(timeout))
     }
-    fn try_lock_shared_until(&self, timeout: Instant) -> bool {
+    fn try_lock_shared_until(&self, timeout: R::Instant) -> bool {
         trying(&self.record, true, self.inner.try_lock_shared_until(timeout))
     }
-    fn try_lock_exclusive_for(&self, timeout: Duration) -> bool {
+    fn try_lock_exclusive_for(&self, timeout: R::Duration) -> bool {
         trying(&self.record, false, self.inner.try_lock_exclusive_for(timeout))
     }
-    fn try_lock_exclusive_until(&self, timeout: Instant) -> bool {
+    fn try_lock_exclusive_until(&self, timeout: R::Instant) -> bool {
         trying(&self.record, false, self.inner.try_lock_exclusive_until(timeout))
     }
 }

@@ -30,7 +30,9 @@ use ::shuttle as checker;
 pub use condvar::{Condvar, WaitTimeoutResult};
 pub use mutex::{Mutex, MutexGuard};
 pub use once::{Once, OnceLock};
-pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use rwlock::{
+    BiasedRwLock, BiasedRwLockReadGuard, BiasedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 
 /// Locks with poisoning: the checker's own.
 pub mod poison {

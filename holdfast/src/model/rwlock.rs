@@ -16,6 +16,15 @@ pub struct RwLockReadGuard<'a, T>(checker::sync::RwLockReadGuard<'a, T>);
 #[derive(Debug)]
 pub struct RwLockWriteGuard<'a, T>(checker::sync::RwLockWriteGuard<'a, T>);
 
+/// The checker has no bias: this is its [`RwLock`].
+pub type BiasedRwLock<T> = RwLock<T>;
+
+/// Access to the data of a [`BiasedRwLock`] for reading.
+pub type BiasedRwLockReadGuard<'a, T> = RwLockReadGuard<'a, T>;
+
+/// Access to the data of a [`BiasedRwLock`] for writing.
+pub type BiasedRwLockWriteGuard<'a, T> = RwLockWriteGuard<'a, T>;
+
 impl<T> RwLock<T> {
     /// Makes an unlocked lock.
     pub fn new(value: T) -> Self {

@@ -117,6 +117,10 @@ fn without_checks_a_mutex_is_the_lock_of_threads_alone() {
         TypeId::of::<holdfast::RawRwLock>(),
         TypeId::of::<holdfast_threads::RawQueuedRwLock>()
     );
+    assert_eq!(
+        TypeId::of::<holdfast::RawBiasedRwLock>(),
+        TypeId::of::<holdfast_threads::RawBiasedRwLock>()
+    );
     assert_eq!(size_of::<Mutex<()>>(), 4);
     assert_eq!(size_of::<holdfast::RwLock<()>>(), 8);
 }

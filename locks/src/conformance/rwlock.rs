@@ -7,10 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::{Gate, Job, WordOf, World, on_each, pause, spins};
 use crate::platform::{CpuId, Platform, Word};
-use crate::qrwlock::Qrwlock;
-use crate::raw::{RawLock, RawRwlock};
-
-type Lock<W, Q> = Qrwlock<WordOf<W>, Q>;
+use crate::raw::{RawRwlock, TryRwlock};
 
 /// Checks all properties that a reader-writer lock of kind `L` promises.
 ///
@@ -26,17 +23,18 @@ where
     readers_together::<L, W>(world);
 }
 
-/// Checks all properties that a [`Qrwlock`] with a queue of kind `Q` promises.
+/// Checks all properties that a reader-writer lock of kind `L` promises if it also stops new readers while a writer
+/// waits: a [`Qrwlock`](crate::Qrwlock) or a [`BiasedRwlock`](crate::BiasedRwlock).
 ///
 /// # Panics
 /// If a property does not hold.
-pub fn check_queued_rwlock<Q, W: World>(world: &W)
+pub fn check_fair_rwlock<L, W: World>(world: &W)
 where
-    Q: RawLock<W::Cpu> + 'static,
+    L: TryRwlock<W::Cpu> + 'static,
 {
-    check_rwlock::<Lock<W, Q>, W>(world);
-    tries::<Q, W>(world);
-    waiting_writer::<Q, W>(world);
+    check_rwlock::<L, W>(world);
+    tries::<L, W>(world);
+    waiting_writer::<L, W>(world);
 }
 
 /// Checks that a writer holds the lock alone, that it sees what earlier writers wrote, and that all waiters are woken.
@@ -96,11 +94,11 @@ where
 }
 
 /// Checks what attempts to take a held lock return, and that a writer can become a reader.
-fn tries<Q, W: World>(world: &W)
+fn tries<L, W: World>(world: &W)
 where
-    Q: RawLock<W::Cpu> + 'static,
+    L: TryRwlock<W::Cpu> + 'static,
 {
-    let lock = Arc::new(Lock::<W, Q>::new());
+    let lock = Arc::new(L::unlocked());
     world.run(on_each(0..1, move |cpu: &W::Cpu| {
         assert!(lock.try_lock_exclusive(cpu), "a free lock was refused");
         assert!(!lock.try_lock_shared(cpu), "a reader next to a writer");
@@ -109,6 +107,12 @@ where
         assert!(!lock.try_lock_exclusive(cpu), "a writer is not alone");
         lock.unlock_shared(cpu);
         lock.unlock_shared(cpu);
+        assert!(lock.try_lock_shared(cpu), "a free lock was refused");
+        assert!(!lock.try_lock_exclusive(cpu), "a writer is not alone");
+        lock.unlock_shared(cpu);
+        assert!(lock.try_lock_exclusive(cpu), "a free lock was refused");
+        lock.unlock_exclusive(cpu);
+        assert!(!lock.is_locked(cpu), "a lock that no CPU holds is taken");
     }));
 }
 
@@ -131,12 +135,12 @@ where
 
 /// Checks that a waiting writer stops new readers: a reader takes the lock a second time, again and again, until that
 /// fails.
-pub fn waiting_writer<Q, W: World>(world: &W)
+pub fn waiting_writer<L, W: World>(world: &W)
 where
-    Q: RawLock<W::Cpu> + 'static,
+    L: TryRwlock<W::Cpu> + 'static,
 {
     for _ in 0..world.rounds().div_ceil(4) {
-        let reader = Arc::new((Lock::<W, Q>::new(), Gate(WordOf::<W>::new(0))));
+        let reader = Arc::new((L::unlocked(), Gate(WordOf::<W>::new(0))));
         let writer = Arc::clone(&reader);
         let reader = Job::of_suite(move |cpu: &W::Cpu| {
             let (lock, gate) = &*reader;

@@ -1,6 +1,7 @@
 //! The locks on two platforms: `steps` executes interleavings one by one on a single thread, `threads` uses host
 //! threads.
 
+mod biased;
 mod conditions;
 mod contract;
 mod explore;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use holdfast_locks::conformance::{Job, check_queued_rwlock};
+use holdfast_locks::conformance::{Job, check_fair_rwlock};
 use holdfast_locks::{
     AllSteps, Budget, CpuId, HybridPvQspin, Platform, PvQspin, Qrwlock, Qspin, RawLock, Steps, Ticket, Word,
 };
@@ -131,10 +131,10 @@ where
 #[test]
 fn it_conforms() {
     for setup in [Setup::new(4), Setup::hosted(4)] {
-        check_queued_rwlock::<Qspin, _>(&StepWorld::new(setup));
-        check_queued_rwlock::<Ticket, _>(&StepWorld::new(setup));
-        check_queued_rwlock::<PvQspin, _>(&StepWorld::new(setup));
-        check_queued_rwlock::<HybridPvQspin, _>(&StepWorld::new(setup));
+        check_fair_rwlock::<Qrwlock<StepWord, Qspin>, _>(&StepWorld::new(setup));
+        check_fair_rwlock::<Qrwlock<StepWord, Ticket>, _>(&StepWorld::new(setup));
+        check_fair_rwlock::<Qrwlock<StepWord, PvQspin>, _>(&StepWorld::new(setup));
+        check_fair_rwlock::<Qrwlock<StepWord, HybridPvQspin>, _>(&StepWorld::new(setup));
     }
 }
 

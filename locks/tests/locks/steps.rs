@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use holdfast_locks::conformance::Job;
-use holdfast_locks::{CpuId, LockStats, NodeTable, Paravirt, WaitTable, Word};
+use holdfast_locks::{CpuId, LockStats, NodeTable, Paravirt, ReaderLine, WaitTable, Word};
 
 pub use cpu::StepCpu;
 
@@ -94,6 +94,10 @@ pub struct Setup {
     pub hosted: bool,
     /// What `settle` does.
     pub settling: Settling,
+    /// The number of lines on which readers of a biased lock announce themselves. CPUs take turns.
+    pub reader_lines: u32,
+    /// The number of reads without a bias after which a CPU biases a lock.
+    pub reads_before_bias: u32,
     /// Whether every CPU seems preempted.
     pub preempted: bool,
     /// Whether waiters behind a preempted CPU halt.
@@ -109,6 +113,8 @@ impl Setup {
             steps_max: 2_000_000,
             hosted: false,
             settling: Settling::Waits,
+            reader_lines: 2,
+            reads_before_bias: 1,
             preempted: false,
             halts_behind: false,
         }
@@ -157,6 +163,8 @@ struct CpuState {
     bounded: Cell<bool>,
     /// The number of locks that this CPU has taken past their queues.
     overtakes: Cell<u32>,
+    /// The number of reads without a bias since this CPU has biased a lock.
+    reads: Cell<u32>,
     /// The keys of the locks that this CPU waits for, innermost last.
     contending: RefCell<Vec<usize>>,
     /// How many waits were reported as contention.
@@ -178,6 +186,7 @@ pub struct Machine {
     cpus: Vec<CpuState>,
     nodes: NodeTable<StepWord>,
     waiting: WaitTable<StepWord, StepAddress>,
+    reader_lines: Vec<ReaderLine<StepAddress>>,
     pub stats: LockStats,
     chooser: RefCell<Box<dyn Chooser>>,
     steps: Cell<u64>,
@@ -207,6 +216,7 @@ impl Machine {
             compare_again: Cell::new(false),
             bounded: Cell::new(false),
             overtakes: Cell::new(0),
+            reads: Cell::new(0),
             contending: RefCell::default(),
             contentions: Cell::new(0),
             records: Cell::new(0),
@@ -218,6 +228,7 @@ impl Machine {
             cpus: (0..setup.cpus).map(cpu).collect(),
             nodes: NodeTable::new(setup.cpus as usize),
             waiting: WaitTable::new(setup.cpus as usize),
+            reader_lines: (0..setup.reader_lines).map(|_| ReaderLine::new()).collect(),
             stats: LockStats::new(),
             chooser: RefCell::new(chooser),
             steps: Cell::new(0),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use holdfast_locks::conformance::{Job, World};
-use holdfast_locks::{CpuId, NodeTable, Sharing, WaitTable};
+use holdfast_locks::{CpuId, NodeTable, ReaderLine, Sharing, WaitTable};
 
 use crate::checker::{Atomic, Checker};
 use crate::cpu::Cpu;
@@ -35,6 +35,8 @@ pub struct Setup {
     pub compare_stores: bool,
     /// The number of NUMA nodes: the node of a CPU is its number modulo this.
     pub numa_nodes: u32,
+    /// The number of lines on which readers of a biased lock announce themselves. CPUs take turns.
+    pub reader_lines: u32,
     /// How hybrid locks are shared between their queue and newcomers.
     pub sharing: Sharing,
     /// How often the conformance suite repeats its attempts.
@@ -56,6 +58,7 @@ impl Setup {
             kick_orders: true,
             compare_stores: false,
             numa_nodes: 1,
+            reader_lines: 0,
             sharing: Sharing::LINUX,
             rounds: 1,
             orderings: Orderings::AsWritten,
@@ -91,6 +94,7 @@ pub struct Machine<C: Checker> {
     pub(crate) cpus: Vec<CpuState<C>>,
     pub(crate) nodes: NodeTable<ModelWord<C>>,
     pub(crate) waiting: WaitTable<ModelWord<C>, ModelWord<C>>,
+    pub(crate) reader_lines: Vec<ReaderLine<ModelWord<C>>>,
     /// The number of changes of words, kicks and interrupts. A CPU that sees no increase waits in vain.
     pub(crate) progress: AtomicU64,
     /// The sleepers in the kernel's queues: the key of a word and a CPU, in order of arrival.
@@ -125,6 +129,7 @@ impl<C: Checker> Machine<C> {
             cpus: (0..setup.cpus).map(cpu).collect(),
             nodes: NodeTable::new(setup.cpus as usize),
             waiting: WaitTable::new(setup.cpus.max(setup.cpus_possible) as usize),
+            reader_lines: (0..setup.reader_lines).map(|_| ReaderLine::new()).collect(),
             progress: AtomicU64::new(0),
             sleepers: Mutex::default(),
             queues: C::Atomic::new(0),
@@ -154,6 +159,12 @@ impl<C: Checker> Machine<C> {
         assert!(
             self.waiting.is_idle(&Cpu::inspector(Arc::clone(self))),
             "a waiter is still registered or listed after all jobs have ended"
+        );
+        assert!(
+            self.reader_lines
+                .iter()
+                .all(|line| line.is_empty(&Cpu::inspector(Arc::clone(self)))),
+            "a reader is still announced after all jobs have ended"
         );
     }
 

@@ -17,7 +17,10 @@ use crate::word::ModelWord;
 
 pub use condvars::{broadcast, impatient_waiter, turns, two_mutexes};
 pub use requeues::{requeued_broadcast, requeued_impatience, requeued_turns};
-pub use rwlocks::{downgraded_writer, queue_behind, readers_and_writers, readers_and_writers_of, waiting_writer};
+pub use rwlocks::{
+    coming_reader, downgraded_writer, queue_behind, readers_and_writers, readers_and_writers_after_a_read,
+    readers_and_writers_of, tries, waiting_writer, writer_that_reads,
+};
 
 type Jobs<C> = Vec<(CpuId, Job<Cpu<C>>)>;
 

@@ -47,6 +47,7 @@ mod numa;
 mod os;
 mod park;
 mod raw;
+mod readers;
 #[cfg(target_os = "linux")]
 mod requeue;
 mod rwlock;
@@ -66,7 +67,7 @@ pub use raw::*;
 pub use requeue::RawRequeueCondvar as RawCondvar;
 #[cfg(target_os = "linux")]
 pub use requeue::RawRequeueCondvar;
-pub use rwlock::RawQueuedRwLock;
+pub use rwlock::{RawBiasedRwLock, RawQueuedRwLock};
 pub use slice::{Extended, has_slice_extension};
 pub use slot::{CPUS_MAX, ClaimError, claim};
 pub use spin::{SPIN_THRESHOLD_DEFAULT, TURN_DEFAULT, set_spin_threshold, set_turn, spin_threshold, turn};

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use corosensei::Yielder;
 use holdfast_locks::conformance::Job;
 use holdfast_locks::{
-    Budget, CpuId, Event, Interrupts, LockStats, NodeTable, Nodes, Numa, Paravirt, Platform, Sharing, WaitTable,
+    Budget, CpuId, Event, Interrupts, LockStats, NodeTable, Nodes, Numa, Paravirt, Platform, ReaderLine, Readers,
+    Sharing, WaitTable,
 };
 
 use super::{Blocked, CpuState, Machine, SPINS_MAX, Settling, StepAddress, StepWord};
@@ -358,5 +359,22 @@ unsafe impl Paravirt for StepCpu {
     }
     fn recorder(&self) -> &LockStats {
         &self.machine.stats
+    }
+}
+
+// SAFETY: the lines are those of the machine, and the line of a CPU never changes.
+unsafe impl Readers for StepCpu {
+    fn own_line(&self) -> &ReaderLine<StepAddress> {
+        let lines = self.reader_lines();
+        &lines[self.id.0 as usize % lines.len()]
+    }
+    fn reader_lines(&self) -> &[ReaderLine<StepAddress>] {
+        &self.machine.reader_lines
+    }
+    fn biases(&self) -> bool {
+        let reads = self.state().reads.get();
+        let biases = reads == self.machine.setup.reads_before_bias;
+        self.state().reads.set(if biases { 0 } else { reads + 1 });
+        biases
     }
 }

@@ -5,7 +5,9 @@
 use std::panic::Location;
 use std::sync::atomic::Ordering;
 
-use holdfast_locks::{Budget, CpuId, Interrupts, NodeTable, Nodes, Numa, Paravirt, Platform, Sharing, WaitTable};
+use holdfast_locks::{
+    Budget, CpuId, Interrupts, NodeTable, Nodes, Numa, Paravirt, Platform, ReaderLine, Readers, Sharing, WaitTable,
+};
 
 use super::{BYTE1, Cpu, HIGH16, LOW8, LOW16, narrow};
 use crate::checker::{Atomic, Checker, Rmw};
@@ -318,5 +320,20 @@ unsafe impl<C: Checker> Paravirt for Cpu<C> {
     }
     fn recorder(&self) -> &() {
         &()
+    }
+}
+
+// SAFETY: the lines are those of the machine, and the line of a CPU never changes.
+unsafe impl<C: Checker> Readers for Cpu<C> {
+    fn own_line(&self) -> &ReaderLine<ModelWord<C>> {
+        let lines = self.reader_lines();
+        &lines[self.id.0 as usize % lines.len()]
+    }
+    fn reader_lines(&self) -> &[ReaderLine<ModelWord<C>>] {
+        &self.machine.reader_lines
+    }
+    /// Returns `true`, on an odd machine every second time on average.
+    fn biases(&self) -> bool {
+        self.machine.setup.odds == 0 || C::chance(2)
     }
 }

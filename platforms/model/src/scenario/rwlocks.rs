@@ -1,9 +1,10 @@
 //! Small programs over a reader-writer lock.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use holdfast_locks::conformance::Job;
-use holdfast_locks::{CpuId, Qrwlock, RawLock, RawRwlock, Steps};
+use holdfast_locks::{CpuId, Qrwlock, RawLock, RawRwlock, Steps, TryRwlock};
 
 use crate::checker::{Cell, Checker};
 use crate::cpu::Cpu;
@@ -60,6 +61,26 @@ pub fn readers_and_writers_of<C: Checker, L: RawRwlock<Cpu<C>> + Send + Sync + '
     writers: u32,
     rounds: u32,
 ) -> impl Fn() + Send + Sync + use<C, L> {
+    readers_and_writers_after::<C, L>(setup, writers, rounds, |_, _| ())
+}
+
+/// The same after a first read.
+pub fn readers_and_writers_after_a_read<C: Checker, L: RawRwlock<Cpu<C>> + Send + Sync + 'static>(
+    setup: &Setup,
+    writers: u32,
+    rounds: u32,
+) -> impl Fn() + Send + Sync + use<C, L> {
+    readers_and_writers_after::<C, L>(setup, writers, rounds, |guarded, cpu| {
+        guarded.read(cpu);
+    })
+}
+
+fn readers_and_writers_after<C: Checker, L: RawRwlock<Cpu<C>> + Send + Sync + 'static>(
+    setup: &Setup,
+    writers: u32,
+    rounds: u32,
+    prologue: fn(&Guarded<C, L>, &Cpu<C>),
+) -> impl Fn() + Send + Sync + use<C, L> {
     let setup = setup.clone();
     move || {
         let guarded = Guarded::<C, L>::new();
@@ -76,7 +97,7 @@ pub fn readers_and_writers_of<C: Checker, L: RawRwlock<Cpu<C>> + Send + Sync + '
             })
         };
         let machine = Machine::new(&setup);
-        machine.run((0..setup.cpus).map(each).collect());
+        machine.run_after(|cpu| prologue(&guarded, cpu), (0..setup.cpus).map(each).collect());
         assert_eq!(guarded.data.get(), writers * rounds, "updates under the lock were lost");
         assert!(
             !guarded.lock.is_locked(&Cpu::inspector(machine)),
@@ -131,13 +152,13 @@ pub fn queue_behind<C: Checker, Q: RawLock<Cpu<C>> + 'static, S: Steps + 'static
 }
 
 /// A writer becomes a reader, and still reads what it wrote. All other CPUs write, or read and try.
-pub fn downgraded_writer<C: Checker, Q: RawLock<Cpu<C>> + 'static, S: Steps + 'static>(
+pub fn downgraded_writer<C: Checker, L: TryRwlock<Cpu<C>> + Send + Sync + 'static>(
     setup: &Setup,
     others_write: bool,
-) -> impl Fn() + Send + Sync + use<C, Q, S> {
+) -> impl Fn() + Send + Sync + use<C, L> {
     let setup = setup.clone();
     move || {
-        let guarded = Queued::<C, Q, S>::new();
+        let guarded = Guarded::<C, L>::new();
         let writer = Arc::clone(&guarded);
         let mut jobs = vec![job(0, move |cpu: &Cpu<C>| {
             writer.lock.lock_exclusive(cpu);
@@ -171,15 +192,15 @@ pub fn downgraded_writer<C: Checker, Q: RawLock<Cpu<C>> + 'static, S: Steps + 's
 
 /// A reader holds the lock and tries to take it once more, again and again, until a waiting writer prevents that. If
 /// readers could overtake the writer without end, this would make no progress.
-pub fn waiting_writer<C: Checker, Q: RawLock<Cpu<C>> + 'static, S: Steps + 'static>(
+pub fn waiting_writer<C: Checker, L: TryRwlock<Cpu<C>> + Send + Sync + 'static>(
     setup: &Setup,
-) -> impl Fn() + Send + Sync + use<C, Q, S> {
+) -> impl Fn() + Send + Sync + use<C, L> {
     let setup = Setup {
         cpus: 2,
         ..setup.clone()
     };
     move || {
-        let guarded = Queued::<C, Q, S>::new();
+        let guarded = Guarded::<C, L>::new();
         let [reader, writer] = [(); 2].map(|()| Arc::clone(&guarded));
         let jobs = vec![
             job(0, move |cpu: &Cpu<C>| {
@@ -194,5 +215,108 @@ pub fn waiting_writer<C: Checker, Q: RawLock<Cpu<C>> + 'static, S: Steps + 'stat
         ];
         Machine::new(&setup).run_after(|cpu| guarded.lock.lock_shared(cpu), jobs);
         assert_eq!(guarded.data.get(), 1);
+    }
+}
+
+/// As above, but the reader comes at any time. It stops once the writer has written.
+pub fn coming_reader<C: Checker, L: TryRwlock<Cpu<C>> + Send + Sync + 'static>(
+    setup: &Setup,
+) -> impl Fn() + Send + Sync + use<C, L> {
+    let setup = Setup {
+        cpus: 2,
+        ..setup.clone()
+    };
+    move || {
+        let (guarded, written) = (Guarded::<C, L>::new(), Arc::new(AtomicU32::new(0)));
+        let [reader, writer] = [(); 2].map(|()| (Arc::clone(&guarded), Arc::clone(&written)));
+        let jobs = vec![
+            job(0, move |cpu: &Cpu<C>| {
+                let (guarded, written) = reader;
+                guarded.lock.lock_shared(cpu);
+                while written.load(Relaxed) == 0 && guarded.lock.try_lock_shared(cpu) {
+                    guarded.lock.unlock_shared(cpu);
+                    holdfast_locks::Platform::relax(cpu);
+                }
+                guarded.data.get();
+                guarded.lock.unlock_shared(cpu);
+            }),
+            job(1, move |cpu: &Cpu<C>| {
+                let (guarded, written) = writer;
+                guarded.write(cpu);
+                written.store(1, Relaxed);
+            }),
+        ];
+        Machine::new(&setup).run(jobs);
+        assert_eq!(guarded.data.get(), 1);
+    }
+}
+
+/// CPU 0 writes, reads, and tries to write. The others read.
+pub fn writer_that_reads<C: Checker, L: TryRwlock<Cpu<C>> + Send + Sync + 'static>(
+    setup: &Setup,
+) -> impl Fn() + Send + Sync + use<C, L> {
+    let setup = setup.clone();
+    move || {
+        let guarded = Guarded::<C, L>::new();
+        let writer = Arc::clone(&guarded);
+        let mut jobs = vec![job(0, move |cpu: &Cpu<C>| {
+            writer.write(cpu);
+            writer.read(cpu);
+            if writer.lock.try_lock_exclusive(cpu) {
+                writer.data.update(|count| count + 1);
+                writer.lock.unlock_exclusive(cpu);
+            }
+        })];
+        jobs.extend((1..setup.cpus).map(|number| {
+            let guarded = Arc::clone(&guarded);
+            job(number, move |cpu: &Cpu<C>| {
+                guarded.read(cpu);
+            })
+        }));
+        Machine::new(&setup).run(jobs);
+        assert!(
+            (1..=2).contains(&guarded.data.get()),
+            "updates under the lock were lost"
+        );
+    }
+}
+
+/// After a first read, each CPU tries to take the lock once: the first `writers` CPUs to write, the others to read.
+pub fn tries<C: Checker, L: TryRwlock<Cpu<C>> + Send + Sync + 'static>(
+    setup: &Setup,
+    writers: u32,
+) -> impl Fn() + Send + Sync + use<C, L> {
+    let setup = setup.clone();
+    move || {
+        let (guarded, written) = (Guarded::<C, L>::new(), Arc::new(AtomicU32::new(0)));
+        let each = |number| {
+            let (guarded, written) = (Arc::clone(&guarded), Arc::clone(&written));
+            job(number, move |cpu: &Cpu<C>| {
+                if number >= writers {
+                    if guarded.lock.try_lock_shared(cpu) {
+                        guarded.data.get();
+                        guarded.lock.unlock_shared(cpu);
+                    }
+                } else if guarded.lock.try_lock_exclusive(cpu) {
+                    guarded.data.update(|count| count + 1);
+                    guarded.lock.unlock_exclusive(cpu);
+                    written.fetch_add(1, Relaxed);
+                }
+            })
+        };
+        let machine = Machine::new(&setup);
+        let read = |cpu: &Cpu<C>| {
+            guarded.read(cpu);
+        };
+        machine.run_after(read, (0..setup.cpus).map(each).collect());
+        assert_eq!(
+            guarded.data.get(),
+            written.load(Relaxed),
+            "updates under the lock were lost"
+        );
+        assert!(
+            !guarded.lock.is_locked(&Cpu::inspector(machine)),
+            "a lock that no CPU holds is taken"
+        );
     }
 }

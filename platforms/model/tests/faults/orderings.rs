@@ -147,6 +147,10 @@ orderings! {
         readers_and_writers(1), readers_and_writers(2), queue_behind(false), queue_behind(true), downgraded_writer(false),
         downgraded_writer(true),
     ];
+    of_biased_rwlock: ["biased_rwlock.rs"] => [
+        biased(1, 1), biased(2, 1), biased(1, 2), biased_tries(1), biased_tries(2), biased_coming_reader(),
+        biased_writer_that_reads(),
+    ];
     of_unqueued_rwlock: ["unqueued_rwlock.rs"] => [unqueued(1), unqueued(2)];
     of_osq: ["osq.rs"] => [spinners::<0>(2, 2, 2), spinners::<0b10>(3, 1, 2)];
 }

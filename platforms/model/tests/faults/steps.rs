@@ -141,7 +141,10 @@ fn loom_rwlock<S: Steps + 'static>() -> bool {
             &few(3),
             scenario::readers_and_writers::<Loom, Tas, S>(&setup, writers, 1),
         )
-    }) || fails::<Loom>(&few(2), scenario::waiting_writer::<Loom, Tas, S>(&setup))
+    }) || fails::<Loom>(
+        &few(2),
+        scenario::waiting_writer::<Loom, Qrwlock<ModelWord<Loom>, Tas, S>>(&setup),
+    )
 }
 fn shuttle_rwlock<S: Steps + 'static>() -> bool {
     fails::<Shuttle>(
@@ -149,7 +152,7 @@ fn shuttle_rwlock<S: Steps + 'static>() -> bool {
         scenario::readers_and_writers::<Shuttle, HybridPvQspin, S>(&Setup::new(3), 2, 2),
     ) || fails::<Shuttle>(
         &SCHEDULES,
-        scenario::waiting_writer::<Shuttle, HybridPvQspin, S>(&Setup::new(2)),
+        scenario::waiting_writer::<Shuttle, Qrwlock<ModelWord<Shuttle>, HybridPvQspin, S>>(&Setup::new(2)),
     )
 }
 fn loom_unqueued<S: Steps + 'static>() -> bool {
@@ -162,6 +165,30 @@ fn loom_unqueued<S: Steps + 'static>() -> bool {
 fn shuttle_unqueued<S: Steps + 'static>() -> bool {
     let body = scenario::readers_and_writers_of::<Shuttle, UnqueuedRwlock<ModelWord<Shuttle>, S>>(&Setup::new(3), 2, 2);
     fails::<Shuttle>(&SCHEDULES, body)
+}
+/// A lock with a bias. Here each reader biases it that finds it without.
+type Biased<C, Q, S> = BiasedRwlock<ModelWord<C>, Q, S>;
+
+fn biased(cpus: u32) -> Setup {
+    Setup {
+        reader_lines: cpus,
+        ..Setup::new(cpus)
+    }
+}
+fn loom_biased<S: Steps + 'static>() -> bool {
+    type Lock<S> = Biased<Loom, Tas, S>;
+    [(1, 3), (2, 2)].into_iter().any(|(rounds, preemptions)| {
+        let body = scenario::readers_and_writers_after_a_read::<Loom, Lock<S>>(&biased(2), 1, rounds);
+        fails::<Loom>(&few(preemptions), body)
+    }) || fails::<Loom>(&few(2), scenario::waiting_writer::<Loom, Lock<S>>(&biased(2)))
+        || fails::<Loom>(&few(2), scenario::writer_that_reads::<Loom, Lock<S>>(&biased(3)))
+}
+fn shuttle_biased<S: Steps + 'static>() -> bool {
+    type Lock<S> = Biased<Shuttle, HybridPvQspin, S>;
+    fails::<Shuttle>(
+        &SCHEDULES,
+        scenario::readers_and_writers_after_a_read::<Shuttle, Lock<S>>(&biased(3), 1, 2),
+    ) || fails::<Shuttle>(&SCHEDULES, scenario::waiting_writer::<Shuttle, Lock<S>>(&biased(2)))
 }
 fn not_asked() -> bool {
     false
@@ -345,6 +372,33 @@ static FAULTS: &[Fault] = faults! {
         not_asked => false;
     "qrwlock" "acquire of the lock":
         loom_rwlock::<NoAcquire> => true,
+        not_asked => false;
+    "biased" "second look after the announcement":
+        loom_biased::<NoRecheck> => true,
+        not_asked => false;
+    "biased" "announcement in vain taken back":
+        loom_biased::<NoTakeBack> => true,
+        shuttle_biased::<NoTakeBack> => true;
+    "biased" "bias suspended for a waiting writer":
+        loom_biased::<NoBlock> => true,
+        shuttle_biased::<NoBlock> => true;
+    "biased" "kick":
+        loom_biased::<NoKick> => true,
+        shuttle_biased::<NoKick> => true;
+    "biased" "barrier of the announcement":
+        loom_biased::<NoHaltFence> => true,
+        not_asked => false;
+    "biased" "barrier of the release":
+        loom_biased::<NoHandoverFence> => true,
+        not_asked => false;
+    "biased" "acquire of the places":
+        loom_biased::<NoLookup> => true,
+        not_asked => false;
+    "biased" "release of the unlock":
+        loom_biased::<NoRelease> => true,
+        not_asked => false;
+    "biased" "acquire of the lock":
+        loom_biased::<NoAcquire> => true,
         not_asked => false;
     "unqueued" "addition in vain taken back":
         loom_unqueued::<NoTakeBack> => true,

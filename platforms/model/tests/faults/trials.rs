@@ -6,6 +6,8 @@ use holdfast_model::{Bounds, Checker, Loom, ModelWord, Setup, scenario};
 
 use crate::faults::{Body, Lock};
 
+type Biased = BiasedRwlock<ModelWord<Loom>, Tas>;
+
 /// A search that may find a weakened ordering.
 pub(super) struct Trial {
     bounds: Bounds,
@@ -133,6 +135,58 @@ pub(super) fn unqueued(writers: u32) -> Trial {
     trial
 }
 
+/// Two CPUs, of which the first `writers` write, after a read of a lock with a bias.
+pub(super) fn biased(writers: u32, rounds: u32) -> Trial {
+    let body: fn(&Setup) -> Body = if rounds == 1 {
+        |setup| {
+            Box::new(scenario::readers_and_writers_after_a_read::<Loom, Biased>(
+                setup,
+                setup.rounds,
+                1,
+            ))
+        }
+    } else {
+        |setup| {
+            Box::new(scenario::readers_and_writers_after_a_read::<Loom, Biased>(
+                setup,
+                setup.rounds,
+                2,
+            ))
+        }
+    };
+    let mut trial = Trial::new(2, 4 - rounds as usize, body);
+    trial.setup.rounds = writers;
+    trial.setup.reader_lines = 2;
+    trial
+}
+
+/// A reader that tries to take such a lock once more until a writer prevents it.
+pub(super) fn biased_coming_reader() -> Trial {
+    let mut trial = Trial::new(2, 3, |setup| Box::new(scenario::coming_reader::<Loom, Biased>(setup)));
+    trial.setup.reader_lines = 2;
+    trial
+}
+
+/// One CPU writes such a lock, reads it and tries to write it, while two others read: one of them may bias it for the
+/// other.
+pub(super) fn biased_writer_that_reads() -> Trial {
+    let mut trial = Trial::new(3, 2, |setup| {
+        Box::new(scenario::writer_that_reads::<Loom, Biased>(setup))
+    });
+    trial.setup.reader_lines = 3;
+    trial
+}
+
+/// Two CPUs with one attempt each.
+pub(super) fn biased_tries(writers: u32) -> Trial {
+    let mut trial = Trial::new(2, 3, |setup| {
+        Box::new(scenario::tries::<Loom, Biased>(setup, setup.rounds))
+    });
+    trial.setup.rounds = writers;
+    trial.setup.reader_lines = 2;
+    trial
+}
+
 pub(super) fn queue_behind(writer: bool) -> Trial {
     let body: fn(&Setup) -> Body = if writer {
         |setup| Box::new(scenario::queue_behind::<Loom, Tas, AllSteps>(setup, true, 1))
@@ -144,9 +198,17 @@ pub(super) fn queue_behind(writer: bool) -> Trial {
 
 pub(super) fn downgraded_writer(others_write: bool) -> Trial {
     let body: fn(&Setup) -> Body = if others_write {
-        |setup| Box::new(scenario::downgraded_writer::<Loom, Tas, AllSteps>(setup, true))
+        |setup| {
+            Box::new(scenario::downgraded_writer::<Loom, Qrwlock<ModelWord<Loom>, Tas>>(
+                setup, true,
+            ))
+        }
     } else {
-        |setup| Box::new(scenario::downgraded_writer::<Loom, Tas, AllSteps>(setup, false))
+        |setup| {
+            Box::new(scenario::downgraded_writer::<Loom, Qrwlock<ModelWord<Loom>, Tas>>(
+                setup, false,
+            ))
+        }
     };
     Trial::new(2, 3, body)
 }

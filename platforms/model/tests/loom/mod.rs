@@ -1,5 +1,6 @@
 //! Tests whether the locks' orderings are sufficient: few CPUs, and every execution or all with few preemptions.
 
+mod biased;
 mod cna_qspin;
 mod condvar;
 mod kinds;

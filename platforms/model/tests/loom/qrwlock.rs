@@ -1,10 +1,12 @@
 //! Reader-writer locks: readers and writers exclude each other, and each head of the queue is woken.
 
-use holdfast_locks::{AllSteps, Budget, Sharing, Tas};
-use holdfast_model::{Bounds, Loom, Setup, scenario};
+use holdfast_locks::{AllSteps, Budget, Qrwlock, Sharing, Tas};
+use holdfast_model::{Bounds, Loom, ModelWord, Setup, scenario};
 
 use crate::loom::few;
 use crate::support::{ALL, holds};
+
+type Lock = Qrwlock<ModelWord<Loom>, Tas>;
 
 fn check(scenario: &str, bounds: Bounds, body: impl Fn() + Send + Sync + 'static) {
     holds::<Loom>("qrwlock", scenario, bounds, body);
@@ -63,7 +65,7 @@ fn waiters_of_both_kinds_queue_behind_a_holder_of_both_kinds() {
 #[test]
 fn a_downgraded_writer_keeps_writers_out_and_lets_readers_in() {
     for others_write in [false, true] {
-        let body = scenario::downgraded_writer::<Loom, Tas, AllSteps>(&Setup::new(2), others_write);
+        let body = scenario::downgraded_writer::<Loom, Lock>(&Setup::new(2), others_write);
         check("downgrade", few(3), body);
     }
 }
@@ -71,10 +73,6 @@ fn a_downgraded_writer_keeps_writers_out_and_lets_readers_in() {
 #[test]
 fn a_waiting_writer_stops_new_readers() {
     for setup in [Setup::new(2), shared(2)] {
-        check(
-            "waiting writer",
-            few(2),
-            scenario::waiting_writer::<Loom, Tas, AllSteps>(&setup),
-        );
+        check("waiting writer", few(2), scenario::waiting_writer::<Loom, Lock>(&setup));
     }
 }

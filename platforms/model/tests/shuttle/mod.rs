@@ -174,6 +174,7 @@ fn condition_variables_over_queues_of_the_kernel() {
 #[test]
 fn reader_writer_locks() {
     type Queue = HybridPvQspin;
+    type Lock = Qrwlock<ModelWord<Shuttle>, Queue>;
     let equal = |cpus| Setup {
         sharing: holdfast_locks::thread::SHARING,
         ..odd(cpus)
@@ -202,17 +203,46 @@ fn reader_writer_locks() {
             for others_write in [false, true] {
                 holds(
                     "downgrade",
-                    Box::new(scenario::downgraded_writer::<Shuttle, Queue, AllSteps>(
-                        &setup,
-                        others_write,
-                    )),
+                    Box::new(scenario::downgraded_writer::<Shuttle, Lock>(&setup, others_write)),
                 );
             }
             holds(
                 "waiting writer",
-                Box::new(scenario::waiting_writer::<Shuttle, Queue, AllSteps>(&setup)),
+                Box::new(scenario::waiting_writer::<Shuttle, Lock>(&setup)),
             );
-            let body = move || conformance::check_queued_rwlock::<Queue, _>(&ModelWorld::<Shuttle>::new(&setup));
+            let body = move || conformance::check_fair_rwlock::<Lock, _>(&ModelWorld::<Shuttle>::new(&setup));
+            holds("conformance", Box::new(body));
+        }
+    }
+}
+
+/// Three CPUs share each line.
+#[test]
+fn reader_writer_locks_with_a_bias() {
+    type Lock = BiasedRwlock<ModelWord<Shuttle>, HybridPvQspin>;
+    for search in searches() {
+        let holds = |what: &str, body: Box<dyn Fn() + Send + Sync>| holds::<Shuttle>("biased", what, search, body);
+        for sharing in [Sharing::LINUX, holdfast_locks::thread::SHARING] {
+            let setup = Setup {
+                reader_lines: 2,
+                sharing,
+                ..odd(5)
+            };
+            for writers in [1, 3] {
+                let body = scenario::readers_and_writers_after_a_read::<Shuttle, Lock>(&setup, writers, 3);
+                holds(&format!("{writers} writers of 5"), Box::new(body));
+                let body = scenario::tries::<Shuttle, Lock>(&setup, writers);
+                holds(&format!("{writers} writers of 5 try"), Box::new(body));
+            }
+            for others_write in [false, true] {
+                let body = scenario::downgraded_writer::<Shuttle, Lock>(&setup, others_write);
+                holds("downgrade", Box::new(body));
+            }
+            holds(
+                "waiting writer",
+                Box::new(scenario::waiting_writer::<Shuttle, Lock>(&setup)),
+            );
+            let body = move || conformance::check_fair_rwlock::<Lock, _>(&ModelWorld::<Shuttle>::new(&setup));
             holds("conformance", Box::new(body));
         }
     }

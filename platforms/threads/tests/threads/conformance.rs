@@ -1,7 +1,7 @@
 //! The conformance suite of `holdfast-locks` on threads.
 
 use holdfast_locks::conformance::{self, Job, World};
-use holdfast_locks::{CpuId, HybridPvQspin, LockKind, Platform, UnqueuedRwlock};
+use holdfast_locks::{BiasedRwlock, CpuId, HybridPvQspin, LockKind, Platform, Qrwlock, UnqueuedRwlock};
 use holdfast_threads::{ThisThread, ThreadWord, claim};
 
 /// Threads that are CPUs 0 to `cpus` - 1 of this process. Only one world may run at a time, because the numbers belong
@@ -43,9 +43,13 @@ fn two_busy_threads_find_every_property_kept() {
 }
 
 #[test]
-fn the_reader_writer_lock_keeps_every_property() {
-    conformance::check_queued_rwlock::<HybridPvQspin, _>(&Threads { cpus: 2, rounds: 400 });
-    conformance::check_queued_rwlock::<HybridPvQspin, _>(&Threads { cpus: 8, rounds: 100 });
+fn the_reader_writer_locks_keep_every_property() {
+    type Queued = Qrwlock<ThreadWord, HybridPvQspin>;
+    type Biased = BiasedRwlock<ThreadWord, HybridPvQspin>;
+    conformance::check_fair_rwlock::<Queued, _>(&Threads { cpus: 2, rounds: 400 });
+    conformance::check_fair_rwlock::<Queued, _>(&Threads { cpus: 8, rounds: 100 });
+    conformance::check_fair_rwlock::<Biased, _>(&Threads { cpus: 2, rounds: 5_000 });
+    conformance::check_fair_rwlock::<Biased, _>(&Threads { cpus: 8, rounds: 100 });
     conformance::check_rwlock::<UnqueuedRwlock<ThreadWord>, _>(&Threads { cpus: 2, rounds: 400 });
 }
 

@@ -80,48 +80,71 @@ macro_rules! each_is_used_by_a_child {
     };
 }
 
-/// As above: of the two waiters one is the head of the queue, which has written its number into the lock.
-#[test]
-fn a_child_uses_a_reader_writer_lock_that_its_parent_held() {
-    let _turn = crate::numbers();
-    static LOCK: RawQueuedRwLock = <RawQueuedRwLock as RawRwLock>::INIT;
+/// As above: of the two waiters one is the head of the queue, which has written its number into the lock. Or, if the
+/// forking thread reads a lock with a bias, it is a writer that revokes the bias.
+fn a_child_uses_a_rwlock<R: RawRwLock + Sync>(name: &str, writes: bool) {
+    let lock = &R::INIT;
     let write = |times| {
         for _ in 0..times {
-            LOCK.lock_exclusive();
+            lock.lock_exclusive();
             // SAFETY: just locked.
-            unsafe { LOCK.unlock_exclusive() };
+            unsafe { lock.unlock_exclusive() };
         }
     };
     let read = |times| {
         for _ in 0..times {
-            LOCK.lock_shared();
+            lock.lock_shared();
             // SAFETY: just locked.
-            unsafe { LOCK.unlock_shared() };
+            unsafe { lock.unlock_shared() };
         }
     };
+    let (take, release) = if writes {
+        (R::lock_exclusive as fn(&R), R::unlock_exclusive as unsafe fn(&R))
+    } else {
+        (R::lock_shared as fn(&R), R::unlock_shared as unsafe fn(&R))
+    };
     crate::on_threads([|| {
-        LOCK.lock_exclusive();
+        // Enough to bias a lock.
+        read(1024);
+        take(lock);
         thread::scope(|scope| {
-            let waiters = [scope.spawn(|| read(1)), scope.spawn(|| write(1))];
+            let waiters = [
+                scope.spawn(|| write(1)),
+                scope.spawn(|| {
+                    // Long enough for the writer to come first.
+                    thread::sleep(Duration::from_millis(2));
+                    read(1);
+                }),
+            ];
             // Long enough for both to wait.
-            thread::sleep(Duration::from_millis(5));
+            thread::sleep(Duration::from_millis(7));
             let status = status_of_child(|| {
-                // SAFETY: locked above, by the thread that forked.
-                unsafe { LOCK.unlock_exclusive() };
+                // SAFETY: taken above, by the thread that forked.
+                unsafe { release(lock) };
+                let free = !lock.is_locked();
                 thread::scope(|scope| {
                     scope.spawn(|| read(500));
                     scope.spawn(|| write(500));
                 });
-                !LOCK.is_locked() && LOCK.try_lock_exclusive()
+                free && !lock.is_locked() && lock.try_lock_exclusive()
             });
-            assert_eq!(status, 0, "the child fails (1), or hangs and is killed (14)");
-            // SAFETY: locked above.
-            unsafe { LOCK.unlock_exclusive() };
+            // SAFETY: taken above.
+            unsafe { release(lock) };
             for waiter in waiters {
                 waiter.join().expect("the parent's waiters go on");
             }
+            assert_eq!(status, 0, "{name}: the child fails (1), or hangs and is killed (14)");
         });
     }]);
+}
+
+#[test]
+fn a_child_uses_a_reader_writer_lock_that_its_parent_held() {
+    let _turn = crate::numbers();
+    for writes in [false, true] {
+        a_child_uses_a_rwlock::<RawQueuedRwLock>("queued", writes);
+        a_child_uses_a_rwlock::<RawBiasedRwLock>("biased", writes);
+    }
 }
 
 #[test]

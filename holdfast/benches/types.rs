@@ -5,142 +5,25 @@
 //! All libraries are measured in the same run, round-robin, so that a disturbance hits all alike. Figures are medians
 //! over rounds, in nanoseconds. A round of one thread alone takes the least of 50 short samples. The last column is the
 //! ratio to the better peer: the larger one of the two ratios to a peer, each of them a median over the ratios of the
-//! rounds. (The ratio to the better peer of each round would be above 1 for a lock that is equal to both.)
+//! rounds. (The ratio to the better peer of each round would be above 1 for a lock that is equal to both.) These peers
+//! are `std` and `parking_lot`; the column of `absl` is empty if Abseil was not installed.
+//!
+//! Where the kernel shows the energy of the CPU packages, a second table has it for each call.
 
 mod circumstances;
+mod libraries;
 
 use std::hint::black_box;
+use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The locks of one library, around a number.
-trait Library {
-    type Mutex: Sync;
-    type RwLock: Sync;
-    type Condvar: Sync;
-    type Once: Sync;
+use holdfast_peers::{absl, energy};
 
-    fn mutex() -> Self::Mutex;
-    fn rwlock() -> Self::RwLock;
-    fn condvar() -> Self::Condvar;
-    fn once() -> Self::Once;
-    fn with<R>(mutex: &Self::Mutex, section: impl FnOnce(&mut u64) -> R) -> R;
-    fn read<R>(lock: &Self::RwLock, section: impl FnOnce(&u64) -> R) -> R;
-    fn write<R>(lock: &Self::RwLock, section: impl FnOnce(&mut u64) -> R) -> R;
-    /// Waits while `condition` holds, then changes the number.
-    fn wait(
-        mutex: &Self::Mutex,
-        changed: &Self::Condvar,
-        condition: impl FnMut(&mut u64) -> bool,
-        change: impl FnOnce(&mut u64),
-    );
-    fn notify_one(changed: &Self::Condvar);
-    fn notify_all(changed: &Self::Condvar);
-    fn call_once(once: &Self::Once);
-}
-
-/// Implements [`Library`]. `$guard` makes a guard of what `lock` and its kin return.
-macro_rules! library {
-    ($name:ident, $root:path, $guard:path, $wait:expr) => {
-        struct $name;
-
-        const _: () = {
-            use $root as root;
-
-            impl Library for $name {
-                type Mutex = root::Mutex<u64>;
-                type RwLock = root::RwLock<u64>;
-                type Condvar = root::Condvar;
-                type Once = once::$name;
-
-                fn mutex() -> Self::Mutex {
-                    root::Mutex::new(0)
-                }
-                fn rwlock() -> Self::RwLock {
-                    root::RwLock::new(0)
-                }
-                fn condvar() -> Self::Condvar {
-                    root::Condvar::new()
-                }
-                fn once() -> Self::Once {
-                    once::$name::new()
-                }
-                #[inline]
-                fn with<R>(mutex: &Self::Mutex, section: impl FnOnce(&mut u64) -> R) -> R {
-                    let mut guard = $guard(mutex.lock());
-                    section(&mut guard)
-                }
-                #[inline]
-                fn read<R>(lock: &Self::RwLock, section: impl FnOnce(&u64) -> R) -> R {
-                    let guard = $guard(lock.read());
-                    section(&guard)
-                }
-                #[inline]
-                fn write<R>(lock: &Self::RwLock, section: impl FnOnce(&mut u64) -> R) -> R {
-                    let mut guard = $guard(lock.write());
-                    section(&mut guard)
-                }
-                fn wait(
-                    mutex: &Self::Mutex,
-                    changed: &Self::Condvar,
-                    mut condition: impl FnMut(&mut u64) -> bool,
-                    change: impl FnOnce(&mut u64),
-                ) {
-                    let mut number = $guard(mutex.lock());
-                    while condition(&mut number) {
-                        number = $wait(changed, number);
-                    }
-                    change(&mut number);
-                }
-                fn notify_one(changed: &Self::Condvar) {
-                    changed.notify_one();
-                }
-                fn notify_all(changed: &Self::Condvar) {
-                    changed.notify_all();
-                }
-                #[inline]
-                fn call_once(once: &Self::Once) {
-                    once.call_once(|| ());
-                }
-            }
-        };
-    };
-}
-
-mod once {
-    pub use holdfast::Once as Holdfast;
-    pub use parking_lot::Once as ParkingLot;
-    pub use std::sync::Once as Std;
-}
-
-fn unpoisoned<G>(guard: std::sync::LockResult<G>) -> G {
-    guard.expect("no section panics")
-}
-
-library!(Std, std::sync, unpoisoned, |changed: &std::sync::Condvar, number| {
-    unpoisoned(changed.wait(number))
-});
-library!(
-    ParkingLot,
-    parking_lot,
-    std::convert::identity,
-    |changed: &parking_lot::Condvar, mut number| {
-        changed.wait(&mut number);
-        number
-    }
-);
-library!(
-    Holdfast,
-    holdfast,
-    std::convert::identity,
-    |changed: &holdfast::Condvar, mut number| {
-        changed.wait(&mut number);
-        number
-    }
-);
+use libraries::{Absl, Biased, Conditions, Holdfast, Mutexes, Onces, ParkingLot, RwLocks, Std};
 
 /// Returns nanoseconds for each of many calls: the least of several samples, each far shorter than a time slice.
 fn each(mut call: impl FnMut()) -> f64 {
@@ -170,24 +53,24 @@ fn each(mut call: impl FnMut()) -> f64 {
 #[repr(align(128))]
 struct Apart<T>(T);
 
-fn mutex_alone<L: Library>() -> f64 {
+fn mutex_alone<L: Mutexes>() -> f64 {
     let mutex = Apart(L::mutex());
     each(|| L::with(black_box(&mutex.0), |number| *number += 1))
 }
 
-fn read_alone<L: Library>() -> f64 {
+fn read_alone<L: RwLocks>() -> f64 {
     let lock = Apart(L::rwlock());
     each(|| {
         black_box(L::read(black_box(&lock.0), |number| *number));
     })
 }
 
-fn write_alone<L: Library>() -> f64 {
+fn write_alone<L: RwLocks>() -> f64 {
     let lock = Apart(L::rwlock());
     each(|| L::write(black_box(&lock.0), |number| *number += 1))
 }
 
-fn once_done<L: Library>() -> f64 {
+fn once_done<L: Onces>() -> f64 {
     let once = L::once();
     L::call_once(&once);
     each(|| L::call_once(black_box(&once)))
@@ -256,7 +139,7 @@ fn section() {
     }
 }
 
-fn mutex_together<L: Library, const THREADS: usize>() -> f64 {
+fn mutex_together<L: Mutexes, const THREADS: usize>() -> f64 {
     let mutex = L::mutex();
     together(THREADS, |_| {
         L::with(&mutex, |number| {
@@ -268,7 +151,7 @@ fn mutex_together<L: Library, const THREADS: usize>() -> f64 {
 }
 
 /// [`mutex_together`] next to two threads that only compute.
-fn mutex_beside_hogs<L: Library, const THREADS: usize>() -> f64 {
+fn mutex_beside_hogs<L: Mutexes, const THREADS: usize>() -> f64 {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -286,7 +169,7 @@ fn mutex_beside_hogs<L: Library, const THREADS: usize>() -> f64 {
 
 /// The public collapse `lock-bench 32 2 10000 100` (parking_lot's issue 437): threads add to two numbers, each of them
 /// 10 000 times. Returns nanoseconds for each of its rounds.
-fn two_locks<L: Library, const THREADS: usize>() -> f64 {
+fn two_locks<L: Mutexes, const THREADS: usize>() -> f64 {
     let (locks, start) = ([L::mutex(), L::mutex()], Start::of(THREADS));
     thread::scope(|scope| {
         for thread in 0..THREADS as u64 {
@@ -307,7 +190,7 @@ fn two_locks<L: Library, const THREADS: usize>() -> f64 {
 }
 
 /// The public collapse of parking_lot's pull request 419: multiplications inside and outside of the lock, `WORK` each.
-fn iterations<L: Library, const THREADS: usize, const WORK: u64>() -> f64 {
+fn iterations<L: Mutexes, const THREADS: usize, const WORK: u64>() -> f64 {
     let mutex = L::mutex();
     let multiply = |number: &mut u64| (0..WORK).for_each(|_| *number = black_box(number.wrapping_mul(0x9e37_79b9) + 1));
     together(THREADS, |call| {
@@ -316,16 +199,17 @@ fn iterations<L: Library, const THREADS: usize, const WORK: u64>() -> f64 {
     })
 }
 
-fn readers<L: Library, const THREADS: usize, const PERCENT: u64>() -> f64 {
-    let lock = L::rwlock();
-    together(THREADS, |call| {
-        if call.wrapping_mul(37) % 100 < PERCENT {
-            L::read(&lock, |number| {
+/// Threads read and write. `section` is what they do with the lock and, for as long again, without it.
+fn readers_with<L: RwLocks>(threads: usize, percent: u64, section: fn()) -> f64 {
+    let lock = Apart(L::rwlock());
+    together(threads, |call| {
+        if call.wrapping_mul(37) % 100 < percent {
+            L::read(&lock.0, |number| {
                 black_box(*number);
                 section();
             });
         } else {
-            L::write(&lock, |number| {
+            L::write(&lock.0, |number| {
                 *number += 1;
                 section();
             });
@@ -334,8 +218,17 @@ fn readers<L: Library, const THREADS: usize, const PERCENT: u64>() -> f64 {
     })
 }
 
+fn readers<L: RwLocks, const THREADS: usize, const PERCENT: u64>() -> f64 {
+    readers_with::<L>(THREADS, PERCENT, section)
+}
+
+/// [`readers`] of a number, without further work.
+fn short_readers<L: RwLocks, const THREADS: usize, const PERCENT: u64>() -> f64 {
+    readers_with::<L>(THREADS, PERCENT, || ())
+}
+
 /// Two threads take turns. Returns nanoseconds for each turn.
-fn ping_pong<L: Library>() -> f64 {
+fn ping_pong<L: Conditions>() -> f64 {
     const TURNS: u64 = 2_000;
     let (mutex, changed) = (L::mutex(), L::condvar());
     let start = Instant::now();
@@ -354,7 +247,7 @@ fn ping_pong<L: Library>() -> f64 {
 }
 
 /// One thread wakes eight, which it waits for in turn. Returns nanoseconds for each broadcast.
-fn broadcast<L: Library>() -> f64 {
+fn broadcast<L: Conditions>() -> f64 {
     const WAITERS: u64 = 8;
     const ROUNDS: u64 = 100;
     let (round, changed, answers, answered) = (L::mutex(), L::condvar(), L::mutex(), L::condvar());
@@ -382,22 +275,59 @@ fn broadcast<L: Library>() -> f64 {
     start.elapsed().as_nanos() as f64 / ROUNDS as f64
 }
 
-/// A row: its name, and its measurement with each library.
+/// The columns. `biased` is a `BiasedRwLock`.
+const LIBRARIES: [&str; 5] = ["std", "parking_lot", "absl", "holdfast", "biased"];
+/// The columns that the ratio compares: peers, and ours.
+const PEERS: [usize; 2] = [0, 1];
+const OURS: usize = 3;
+
+type Measure = Option<fn() -> f64>;
+
+/// A row: its name, and its measurement with each library that has what it measures.
 struct Row {
     name: &'static str,
-    measure: [fn() -> f64; 3],
+    measure: [Measure; LIBRARIES.len()],
 }
 
+/// Returns the measurement if Abseil is installed.
+fn if_installed(measure: fn() -> f64) -> Measure {
+    absl::INSTALLED.then_some(measure)
+}
+
+/// Makes the rows of mutexes and condition variables (`both`), of reader-writer locks and of the rest.
 macro_rules! rows {
-    ($($name:literal: $function:ident $(, $argument:literal)*;)+) => {
+    ($($of:ident $name:literal: $function:ident $(, $argument:literal)*;)+) => {
         [$(Row {
             name: $name,
-            measure: [
-                $function::<Std $(, $argument)*>,
-                $function::<ParkingLot $(, $argument)*>,
-                $function::<Holdfast $(, $argument)*>,
-            ],
+            measure: rows!(@$of $function $(, $argument)*),
         }),+]
+    };
+    (@both $function:ident $(, $argument:literal)*) => {
+        [
+            Some($function::<Std $(, $argument)*>),
+            Some($function::<ParkingLot $(, $argument)*>),
+            if_installed($function::<Absl $(, $argument)*>),
+            Some($function::<Holdfast $(, $argument)*>),
+            None,
+        ]
+    };
+    (@rwlock $function:ident $(, $argument:literal)*) => {
+        [
+            Some($function::<Std $(, $argument)*>),
+            Some($function::<ParkingLot $(, $argument)*>),
+            if_installed($function::<Absl $(, $argument)*>),
+            Some($function::<Holdfast $(, $argument)*>),
+            Some($function::<Biased $(, $argument)*>),
+        ]
+    };
+    (@rest $function:ident $(, $argument:literal)*) => {
+        [
+            Some($function::<Std $(, $argument)*>),
+            Some($function::<ParkingLot $(, $argument)*>),
+            None,
+            Some($function::<Holdfast $(, $argument)*>),
+            None,
+        ]
     };
 }
 
@@ -407,57 +337,119 @@ fn median(values: &[f64]) -> f64 {
     values[values.len() / 2]
 }
 
+/// The figures of one library in one row, of each round: nanoseconds for each call and, if there is a meter,
+/// nanojoules.
+struct Figures {
+    ns: Vec<f64>,
+    nj: Vec<f64>,
+}
+
+impl Figures {
+    const fn new() -> Figures {
+        Figures {
+            ns: Vec::new(),
+            nj: Vec::new(),
+        }
+    }
+
+    /// Makes one round. The energy for each call is the machine's power in the round times the call's time.
+    fn measure(&mut self, measure: Measure, meter: Option<&energy::Meter>) {
+        let Some(measure) = measure else { return };
+        let read = || meter.and_then(|meter| Some((meter, meter.read()?)));
+        let (start, before) = (Instant::now(), read());
+        let ns = measure();
+        let elapsed_us = start.elapsed().as_micros() as f64;
+        self.ns.push(ns);
+        if let (Some((meter, before)), Some((_, after))) = (before, read()) {
+            self.nj.push(meter.between(&before, &after) as f64 / elapsed_us * ns);
+        }
+    }
+}
+
+/// Returns the medians as cells of a table.
+fn cells(figures: &[Figures], of: fn(&Figures) -> &Vec<f64>) -> String {
+    let cell = |figures: &Figures| match &of(figures)[..] {
+        [] => " |".to_owned(),
+        values => format!(" {:.1} |", median(values)),
+    };
+    figures.iter().map(cell).collect()
+}
+
 fn main() {
     let arguments = circumstances::Arguments::read(11);
     let rounds = arguments.rounds;
     let rows = rows! {
-        "mutex, 1 thread": mutex_alone;
-        "mutex, 2 threads": mutex_together, 2;
-        "mutex, 4 threads": mutex_together, 4;
-        "mutex, 16 threads": mutex_together, 16;
-        "mutex, 64 threads": mutex_together, 64;
-        "mutex, 4 threads beside 2 hogs": mutex_beside_hogs, 4;
-        "mutex, 32 threads, 2 locks, 10000 additions each": two_locks, 32;
-        "mutex, 18 threads, 5 iterations in and out": iterations, 18, 5;
-        "rwlock, read, 1 thread": read_alone;
-        "rwlock, write, 1 thread": write_alone;
-        "rwlock, 100 % readers, 2 threads": readers, 2, 100;
-        "rwlock, 95 % readers, 2 threads": readers, 2, 95;
-        "rwlock, 50 % readers, 2 threads": readers, 2, 50;
-        "rwlock, 100 % readers, 4 threads": readers, 4, 100;
-        "rwlock, 95 % readers, 4 threads": readers, 4, 95;
-        "rwlock, 50 % readers, 4 threads": readers, 4, 50;
-        "condvar, ping-pong": ping_pong;
-        "condvar, broadcast to 8": broadcast;
-        "once, done": once_done;
+        both "mutex, 1 thread": mutex_alone;
+        both "mutex, 2 threads": mutex_together, 2;
+        both "mutex, 4 threads": mutex_together, 4;
+        both "mutex, 16 threads": mutex_together, 16;
+        both "mutex, 64 threads": mutex_together, 64;
+        both "mutex, 4 threads beside 2 hogs": mutex_beside_hogs, 4;
+        both "mutex, 32 threads, 2 locks, 10000 additions each": two_locks, 32;
+        both "mutex, 18 threads, 5 iterations in and out": iterations, 18, 5;
+        rwlock "rwlock, read, 1 thread": read_alone;
+        rwlock "rwlock, write, 1 thread": write_alone;
+        rwlock "rwlock, 100 % readers, 2 threads": readers, 2, 100;
+        rwlock "rwlock, 95 % readers, 2 threads": readers, 2, 95;
+        rwlock "rwlock, 50 % readers, 2 threads": readers, 2, 50;
+        rwlock "rwlock, 100 % readers, 4 threads": readers, 4, 100;
+        rwlock "rwlock, 95 % readers, 4 threads": readers, 4, 95;
+        rwlock "rwlock, 50 % readers, 4 threads": readers, 4, 50;
+        rwlock "rwlock, 100 % readers, 2 threads, short": short_readers, 2, 100;
+        rwlock "rwlock, 95 % readers, 2 threads, short": short_readers, 2, 95;
+        rwlock "rwlock, 100 % readers, 4 threads, short": short_readers, 4, 100;
+        both "condvar, ping-pong": ping_pong;
+        both "condvar, broadcast to 8": broadcast;
+        rest "once, done": once_done;
     };
     let facts = circumstances::describe();
+    let meter = energy::Meter::of(Path::new(energy::POWERCAP));
     let mut runs: String = facts.lines().map(|line| format!("# {line}\n")).collect();
-    runs += "row,round,std_ns,parking_lot_ns,holdfast_ns\n";
-    println!("{facts}\n| {rounds} rounds, ns | std | parking_lot | holdfast | ratio |");
-    println!("|---|---|---|---|---|");
+    runs += "row,round";
+    runs.extend(LIBRARIES.map(|name| format!(",{name}_ns")));
+    if meter.is_some() {
+        runs.extend(LIBRARIES.map(|name| format!(",{name}_nj")));
+    }
+    runs += "\n";
+    println!("{facts}\n| {rounds} rounds, ns | {} | ratio |", LIBRARIES.join(" | "));
+    println!("|---|{}---|", "---|".repeat(LIBRARIES.len()));
+    let mut energies = String::new();
     for row in rows.iter().filter(|row| arguments.takes(row.name)) {
-        let mut figures = [const { Vec::new() }; 3];
-        for _ in 0..rounds {
-            for (figures, measure) in figures.iter_mut().zip(row.measure) {
-                figures.push(measure());
-            }
-        }
-        let [std, parking_lot, ours] = &figures;
+        let mut figures = [const { Figures::new() }; LIBRARIES.len()];
         for round in 0..rounds {
-            let [std, parking_lot, ours] = [std[round], parking_lot[round], ours[round]];
-            runs += &format!("\"{}\",{round},{std:.1},{parking_lot:.1},{ours:.1}\n", row.name);
+            for (figures, measure) in figures.iter_mut().zip(row.measure) {
+                figures.measure(measure, meter.as_ref());
+            }
+            let last = |of: fn(&Figures) -> &Vec<f64>| {
+                let last = |figures: &Figures| of(figures).last().map_or(",".into(), |last| format!(",{last:.1}"));
+                figures.iter().map(last).collect::<String>()
+            };
+            runs += &format!("\"{}\",{round}{}", row.name, last(|figures| &figures.ns));
+            if meter.is_some() {
+                runs += &last(|figures| &figures.nj);
+            }
+            runs += "\n";
         }
-        let ratio_to = |peer: &[f64]| {
-            let ratios: Vec<f64> = ours.iter().zip(peer).map(|(ours, peer)| ours / peer).collect();
-            median(&ratios)
+        let ratio_to = |peer: usize| {
+            let ratios = figures[OURS].ns.iter().zip(&figures[peer].ns);
+            median(&ratios.map(|(ours, peer)| ours / peer).collect::<Vec<_>>())
         };
-        let ratio = ratio_to(std).max(ratio_to(parking_lot));
-        let [std, parking_lot, ours] = [std, parking_lot, ours].map(|figures| median(figures));
+        let ratio = PEERS.map(ratio_to).into_iter().fold(0.0, f64::max);
         println!(
-            "| {} | {std:.1} | {parking_lot:.1} | {ours:.1} | {ratio:.2} |",
-            row.name
+            "| {} |{} {ratio:.2} |",
+            row.name,
+            cells(&figures, |figures| &figures.ns)
         );
+        if meter.is_some() {
+            energies += &format!("| {} |{}\n", row.name, cells(&figures, |figures| &figures.nj));
+        }
+    }
+    if !energies.is_empty() {
+        println!(
+            "\n| energy of the CPU packages for each call, nJ | {} |",
+            LIBRARIES.join(" | ")
+        );
+        println!("|---|{}\n{energies}", "---|".repeat(LIBRARIES.len()));
     }
     arguments.write(&runs);
 }

@@ -1,14 +1,16 @@
-//! Locks of C libraries as raw locks of `lock_api`, to compare the Holdfast locks with.
+//! Locks of C and C++ libraries as raw locks of `lock_api`, to compare the Holdfast locks with.
 //!
-//! [`PthreadMutex`] and [`PthreadSpinlock`] are always available, the locks of [`ck`] only if Concurrency Kit is
-//! installed.
+//! [`PthreadMutex`] and [`PthreadSpinlock`] are always available, the locks of [`ck`] and [`absl`] only if Concurrency
+//! Kit and Abseil are installed.
 
 #![expect(unsafe_code, reason = "calls C, and vouches for the exclusion of C's locks")]
 
+pub mod absl;
 pub mod affinity;
 pub mod ck;
 
 pub mod clock;
+pub mod energy;
 pub mod quota;
 
 use core::cell::UnsafeCell;
@@ -160,6 +162,9 @@ mod tests {
         if ck::INSTALLED {
             excludes::<ck::FasSpinlock>();
             excludes::<ck::TicketSpinlock>();
+        }
+        if absl::INSTALLED {
+            excludes::<absl::Mutex>();
         }
     }
 }

@@ -136,7 +136,15 @@ impl Host {
 
     /// Runs the polling loops to which this step has given a reason to end, but not that of `except`: they see it in
     /// memory.
+    #[inline]
     pub(crate) fn end_polls(&mut self, except: Option<PcpuId>, now: Nanos, out: &mut Vec<Command>) {
+        if !self.wing.guests.poll_kicks.is_empty() || !self.wing.threads.sched.poll_ends.is_empty() {
+            self.end_polling(except, now, out);
+        }
+    }
+
+    #[inline(never)]
+    fn end_polling(&mut self, except: Option<PcpuId>, now: Nanos, out: &mut Vec<Command>) {
         let next = |host: &mut Host| {
             host.wing
                 .guests

@@ -149,6 +149,7 @@ impl Books {
     }
 
     /// Enters the time of `vcpu` out of its guest up to now.
+    #[inline(always)]
     fn close_out(&mut self, view: &View<'_>, vcpu: VcpuId, recorded: bool, was_running: bool) {
         if recorded {
             self.record_out(view.now, vcpu, was_running);

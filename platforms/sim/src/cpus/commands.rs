@@ -34,9 +34,10 @@ impl Engine {
     /// Applies what the host did in one step on `pcpu`. Work takes time: each command has its effect when the work that
     /// was charged before it is done.
     fn apply_commands(&mut self, pcpu: PcpuId, mut commands: Vec<Command>) {
-        for command in commands.drain(..) {
+        for &command in &commands {
             self.apply(pcpu, command);
         }
+        commands.clear();
         self.reuse_commands(commands);
     }
 

@@ -27,10 +27,17 @@ impl Engine {
 
     /// `vcpu` has left its guest for `exit`, or for an interrupt of the machine. Returns the vCPU whose exit it is for
     /// the outer host: that which carries it, if it is an inner one.
+    #[inline]
     pub fn outer_of(&mut self, vcpu: VcpuId, exit: Option<&Exit>) -> VcpuId {
-        if self.vcpus[vcpu].nesting().host.is_none() {
-            return vcpu;
+        match self.vcpus[vcpu].nesting().host {
+            None => vcpu,
+            Some(_) => self.carrier_of(vcpu, exit),
         }
+    }
+
+    /// The same for an inner `vcpu`.
+    #[inline(never)]
+    fn carrier_of(&mut self, vcpu: VcpuId, exit: Option<&Exit>) -> VcpuId {
         let Some(outer) = self.vcpus[vcpu].nesting().peer else {
             unreachable!("inner vcpu {} executes on no vcpu", vcpu.0)
         };

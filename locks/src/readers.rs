@@ -53,7 +53,7 @@ impl<A: Word<usize>> Default for ReaderLine<A> {
     }
 }
 
-/// A CPU with a line on which it announces itself as a reader of a [`BiasedRwlock`].
+/// A CPU with a line on which it announces itself as a reader of a [`BiasedRwlock`](crate::BiasedRwlock).
 ///
 /// # Safety
 /// - Between the begin and the end of a read, [`own_line`](Readers::own_line) must not change.

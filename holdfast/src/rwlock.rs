@@ -1,29 +1,22 @@
 //! Names for the generic types of `lock_api` over our raw reader-writer lock.
 
-/// The raw lock of a [`RwLock`]: the queued reader-writer lock on host threads.
 #[cfg(not(any(feature = "check", feature = "slice_extension")))]
-pub type RawRwLock = holdfast_threads::RawQueuedRwLock;
+type WithFeatures<R> = R;
 
-/// The raw lock of a [`RwLock`]: the queued reader-writer lock on host threads, whose holders ask the kernel for more
-/// time.
+/// Holders ask the kernel for more time.
 #[cfg(all(feature = "slice_extension", not(feature = "check")))]
-pub type RawRwLock = holdfast_threads::Extended<holdfast_threads::RawQueuedRwLock>;
+type WithFeatures<R> = holdfast_threads::Extended<R>;
 
-/// The raw lock of a [`RwLock`]: the queued reader-writer lock on host threads, with its record.
+/// Each lock has its record.
 #[cfg(feature = "check")]
-pub type RawRwLock = crate::check::CheckedRwLock<holdfast_threads::RawQueuedRwLock>;
+type WithFeatures<R> = crate::check::CheckedRwLock<R>;
+
+/// The raw lock of a [`RwLock`]: the queued reader-writer lock on host threads. With the feature `slice_extension` its
+/// holders ask the kernel for more time, with `check` it has its record.
+pub type RawRwLock = WithFeatures<holdfast_threads::RawQueuedRwLock>;
 
 /// The raw lock of a [`BiasedRwLock`]. The features change it as they change [`RawRwLock`].
-#[cfg(not(any(feature = "check", feature = "slice_extension")))]
-pub type RawBiasedRwLock = holdfast_threads::RawBiasedRwLock;
-
-/// The raw lock of a [`BiasedRwLock`], whose holders ask the kernel for more time.
-#[cfg(all(feature = "slice_extension", not(feature = "check")))]
-pub type RawBiasedRwLock = holdfast_threads::Extended<holdfast_threads::RawBiasedRwLock>;
-
-/// The raw lock of a [`BiasedRwLock`], with its record.
-#[cfg(feature = "check")]
-pub type RawBiasedRwLock = crate::check::CheckedRwLock<holdfast_threads::RawBiasedRwLock>;
+pub type RawBiasedRwLock = WithFeatures<holdfast_threads::RawBiasedRwLock>;
 
 /// Data that several threads may read, or one may write, at a time.
 ///

@@ -96,8 +96,6 @@ pub struct Setup {
     pub settling: Settling,
     /// The number of lines on which readers of a biased lock announce themselves. CPUs take turns.
     pub reader_lines: u32,
-    /// The number of reads without a bias after which a CPU biases a lock.
-    pub reads_before_bias: u32,
     /// Whether every CPU seems preempted.
     pub preempted: bool,
     /// Whether waiters behind a preempted CPU halt.
@@ -114,7 +112,6 @@ impl Setup {
             hosted: false,
             settling: Settling::Waits,
             reader_lines: 2,
-            reads_before_bias: 1,
             preempted: false,
             halts_behind: false,
         }
@@ -163,8 +160,8 @@ struct CpuState {
     bounded: Cell<bool>,
     /// The number of locks that this CPU has taken past their queues.
     overtakes: Cell<u32>,
-    /// The number of reads without a bias since this CPU has biased a lock.
-    reads: Cell<u32>,
+    /// Whether the next read without a bias biases its lock: each second one of a CPU does.
+    biases_next: Cell<bool>,
     /// The keys of the locks that this CPU waits for, innermost last.
     contending: RefCell<Vec<usize>>,
     /// How many waits were reported as contention.
@@ -216,7 +213,7 @@ impl Machine {
             compare_again: Cell::new(false),
             bounded: Cell::new(false),
             overtakes: Cell::new(0),
-            reads: Cell::new(0),
+            biases_next: Cell::new(false),
             contending: RefCell::default(),
             contentions: Cell::new(0),
             records: Cell::new(0),

@@ -372,9 +372,8 @@ unsafe impl Readers for StepCpu {
         &self.machine.reader_lines
     }
     fn biases(&self) -> bool {
-        let reads = self.state().reads.get();
-        let biases = reads == self.machine.setup.reads_before_bias;
-        self.state().reads.set(if biases { 0 } else { reads + 1 });
+        let biases = self.state().biases_next.get();
+        self.state().biases_next.set(!biases);
         biases
     }
 }

@@ -204,12 +204,7 @@ pub fn waiting_writer<C: Checker, L: TryRwlock<Cpu<C>> + Send + Sync + 'static>(
         let [reader, writer] = [(); 2].map(|()| Arc::clone(&guarded));
         let jobs = vec![
             job(0, move |cpu: &Cpu<C>| {
-                while reader.lock.try_lock_shared(cpu) {
-                    reader.lock.unlock_shared(cpu);
-                    holdfast_locks::Platform::relax(cpu);
-                }
-                reader.data.get();
-                reader.lock.unlock_shared(cpu);
+                read_until_refused(&reader, cpu, || true);
             }),
             job(1, move |cpu: &Cpu<C>| writer.write(cpu)),
         ];
@@ -218,7 +213,21 @@ pub fn waiting_writer<C: Checker, L: TryRwlock<Cpu<C>> + Send + Sync + 'static>(
     }
 }
 
-/// As above, but the reader comes at any time. It stops once the writer has written.
+/// The reader `cpu` takes the lock once more, as long as it may go on and gets it. Then it reads, and leaves.
+fn read_until_refused<C: Checker, L: TryRwlock<Cpu<C>>>(
+    guarded: &Guarded<C, L>,
+    cpu: &Cpu<C>,
+    goes_on: impl Fn() -> bool,
+) {
+    while goes_on() && guarded.lock.try_lock_shared(cpu) {
+        guarded.lock.unlock_shared(cpu);
+        holdfast_locks::Platform::relax(cpu);
+    }
+    guarded.data.get();
+    guarded.lock.unlock_shared(cpu);
+}
+
+/// As [`waiting_writer`], but the reader comes at any time. It stops once the writer has written.
 pub fn coming_reader<C: Checker, L: TryRwlock<Cpu<C>> + Send + Sync + 'static>(
     setup: &Setup,
 ) -> impl Fn() + Send + Sync + use<C, L> {
@@ -233,12 +242,7 @@ pub fn coming_reader<C: Checker, L: TryRwlock<Cpu<C>> + Send + Sync + 'static>(
             job(0, move |cpu: &Cpu<C>| {
                 let (guarded, written) = reader;
                 guarded.lock.lock_shared(cpu);
-                while written.load(Relaxed) == 0 && guarded.lock.try_lock_shared(cpu) {
-                    guarded.lock.unlock_shared(cpu);
-                    holdfast_locks::Platform::relax(cpu);
-                }
-                guarded.data.get();
-                guarded.lock.unlock_shared(cpu);
+                read_until_refused(&guarded, cpu, || written.load(Relaxed) == 0);
             }),
             job(1, move |cpu: &Cpu<C>| {
                 let (guarded, written) = writer;

@@ -12,15 +12,15 @@ type Biased = BiasedRwlock<ModelWord<Loom>, Tas>;
 pub(super) struct Trial {
     bounds: Bounds,
     setup: Setup,
-    body: fn(&Setup) -> Body,
+    body: Box<dyn Fn(&Setup) -> Body>,
 }
 
 impl Trial {
-    pub(super) fn new(cpus: u32, preemptions: usize, body: fn(&Setup) -> Body) -> Self {
+    pub(super) fn new(cpus: u32, preemptions: usize, body: impl Fn(&Setup) -> Body + 'static) -> Self {
         Trial {
             bounds: Bounds::preemptions(preemptions),
             setup: Setup::new(cpus),
-            body,
+            body: Box::new(body),
         }
     }
 
@@ -85,15 +85,11 @@ pub(super) fn shared_entry<L: Lock<Loom>>() -> Trial {
 }
 
 pub(super) fn spinners<const IMPATIENT: u32>(cpus: u32, rounds: u32, preemptions: usize) -> Trial {
-    let mut trial = Trial::new(cpus, preemptions, |setup| {
+    Trial::new(cpus, preemptions, move |setup| {
         Box::new(scenario::optimistic_spinners::<Loom, AllSteps>(
-            setup,
-            setup.rounds,
-            IMPATIENT,
+            setup, rounds, IMPATIENT,
         ))
-    });
-    trial.setup.rounds = rounds;
-    trial
+    })
 }
 
 pub(super) fn broadcast(cpus: u32, preemptions: usize) -> Trial {
@@ -113,104 +109,69 @@ pub(super) fn impatient_waiter() -> Trial {
     })
 }
 
-/// Two CPUs, of which the first `rounds` write.
+/// Two CPUs, of which the first `writers` write.
 pub(super) fn readers_and_writers(writers: u32) -> Trial {
-    let mut trial = Trial::new(2, 3, |setup| {
-        Box::new(scenario::readers_and_writers::<Loom, Tas, AllSteps>(
-            setup,
-            setup.rounds,
-            1,
-        ))
-    });
-    trial.setup.rounds = writers;
-    trial
+    Trial::new(2, 3, move |setup| {
+        Box::new(scenario::readers_and_writers::<Loom, Tas, AllSteps>(setup, writers, 1))
+    })
 }
 
 /// The same with a lock without a queue.
 pub(super) fn unqueued(writers: u32) -> Trial {
-    let mut trial = Trial::new(2, 3, |setup| {
-        Box::new(scenario::readers_and_writers_of::<Loom, UnqueuedRwlock<ModelWord<Loom>>>(setup, setup.rounds, 1))
-    });
-    trial.setup.rounds = writers;
+    Trial::new(2, 3, move |setup| {
+        Box::new(scenario::readers_and_writers_of::<Loom, UnqueuedRwlock<ModelWord<Loom>>>(setup, writers, 1))
+    })
+}
+
+/// A search on a lock with a bias, on a machine with a line for each CPU.
+fn with_lines(cpus: u32, preemptions: usize, body: impl Fn(&Setup) -> Body + 'static) -> Trial {
+    let mut trial = Trial::new(cpus, preemptions, body);
+    trial.setup.reader_lines = cpus;
     trial
 }
 
 /// Two CPUs, of which the first `writers` write, after a read of a lock with a bias.
 pub(super) fn biased(writers: u32, rounds: u32) -> Trial {
-    let body: fn(&Setup) -> Body = if rounds == 1 {
-        |setup| {
-            Box::new(scenario::readers_and_writers_after_a_read::<Loom, Biased>(
-                setup,
-                setup.rounds,
-                1,
-            ))
-        }
-    } else {
-        |setup| {
-            Box::new(scenario::readers_and_writers_after_a_read::<Loom, Biased>(
-                setup,
-                setup.rounds,
-                2,
-            ))
-        }
-    };
-    let mut trial = Trial::new(2, 4 - rounds as usize, body);
-    trial.setup.rounds = writers;
-    trial.setup.reader_lines = 2;
-    trial
+    with_lines(2, 4 - rounds as usize, move |setup| {
+        Box::new(scenario::readers_and_writers_after_a_read::<Loom, Biased>(
+            setup, writers, rounds,
+        ))
+    })
 }
 
 /// A reader that tries to take such a lock once more until a writer prevents it.
 pub(super) fn biased_coming_reader() -> Trial {
-    let mut trial = Trial::new(2, 3, |setup| Box::new(scenario::coming_reader::<Loom, Biased>(setup)));
-    trial.setup.reader_lines = 2;
-    trial
+    with_lines(2, 3, |setup| Box::new(scenario::coming_reader::<Loom, Biased>(setup)))
 }
 
 /// One CPU writes such a lock, reads it and tries to write it, while two others read: one of them may bias it for the
 /// other.
 pub(super) fn biased_writer_that_reads() -> Trial {
-    let mut trial = Trial::new(3, 2, |setup| {
+    with_lines(3, 2, |setup| {
         Box::new(scenario::writer_that_reads::<Loom, Biased>(setup))
-    });
-    trial.setup.reader_lines = 3;
-    trial
+    })
 }
 
 /// Two CPUs with one attempt each.
 pub(super) fn biased_tries(writers: u32) -> Trial {
-    let mut trial = Trial::new(2, 3, |setup| {
-        Box::new(scenario::tries::<Loom, Biased>(setup, setup.rounds))
-    });
-    trial.setup.rounds = writers;
-    trial.setup.reader_lines = 2;
-    trial
+    with_lines(2, 3, move |setup| {
+        Box::new(scenario::tries::<Loom, Biased>(setup, writers))
+    })
 }
 
 pub(super) fn queue_behind(writer: bool) -> Trial {
-    let body: fn(&Setup) -> Body = if writer {
-        |setup| Box::new(scenario::queue_behind::<Loom, Tas, AllSteps>(setup, true, 1))
-    } else {
-        |setup| Box::new(scenario::queue_behind::<Loom, Tas, AllSteps>(setup, false, 1))
-    };
-    Trial::new(3, 2, body)
+    Trial::new(3, 2, move |setup| {
+        Box::new(scenario::queue_behind::<Loom, Tas, AllSteps>(setup, writer, 1))
+    })
 }
 
 pub(super) fn downgraded_writer(others_write: bool) -> Trial {
-    let body: fn(&Setup) -> Body = if others_write {
-        |setup| {
-            Box::new(scenario::downgraded_writer::<Loom, Qrwlock<ModelWord<Loom>, Tas>>(
-                setup, true,
-            ))
-        }
-    } else {
-        |setup| {
-            Box::new(scenario::downgraded_writer::<Loom, Qrwlock<ModelWord<Loom>, Tas>>(
-                setup, false,
-            ))
-        }
-    };
-    Trial::new(2, 3, body)
+    Trial::new(2, 3, move |setup| {
+        Box::new(scenario::downgraded_writer::<Loom, Qrwlock<ModelWord<Loom>, Tas>>(
+            setup,
+            others_write,
+        ))
+    })
 }
 
 pub(super) fn equal_tickets<L: Lock<Loom>>() -> Trial {

@@ -248,13 +248,14 @@ pub unsafe trait Platform {
         spin_until(self, word, budget, order, until)
     }
 
-    /// Called before the caller leaves a trace of its wait in `lock`. (A ticket lock calls it just after the ticket is
-    /// drawn.) `alone` maps the word to the word without waiters: held if it was held, otherwise free.
+    /// Called before the caller leaves a trace of its wait in `word`, a word of a lock. (A ticket lock calls it just
+    /// after the ticket is drawn.) `alone` maps the word to the word without waiters: held if it was held, otherwise
+    /// free. Waits nest: a reader-writer lock calls it for both of its words, then queues.
     ///
     /// A platform whose CPUs may vanish needs it, such as the threads of a process that forks.
     #[inline(always)]
-    fn wait_begins(&self, _lock: &Self::Word, _alone: fn(u32) -> u32) {}
-    /// Called after the wait that began with [`Platform::wait_begins`] has left no more trace in the lock.
+    fn wait_begins(&self, _word: &Self::Word, _alone: fn(u32) -> u32) {}
+    /// Called after the wait that the latest [`Platform::wait_begins`] began has left no more trace in its word.
     #[inline(always)]
     fn wait_ends(&self) {}
 

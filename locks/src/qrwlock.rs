@@ -315,9 +315,10 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
         P: Paravirt<Word = W>,
         K: RawLock<P>,
     {
-        K::lock(cpu, &self.queue);
-        // A head that has vanished leaves the queue to the next CPU.
+        // A CPU that has vanished leaves the queue to the next one, and blocks no newcomers.
         cpu.wait_begins(&self.queue, |_| 0);
+        cpu.wait_begins(&self.state, |state| state & !(BLOCKED | HEAD));
+        K::lock(cpu, &self.queue);
         cpu.heads(&self.queue, true);
         cpu.contention_begin(&self.state);
         self.wait_at_head(cpu, wish, halts, blocked);
@@ -325,6 +326,7 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
         cpu.heads(&self.queue, false);
         cpu.wait_ends();
         K::unlock(cpu, &self.queue);
+        cpu.wait_ends();
     }
 
     fn wait_at_head<P: Paravirt<Word = W>>(&self, cpu: &P, wish: Wish, halts: bool, blocked: impl Fn()) {

@@ -19,5 +19,6 @@ mod spinners;
 mod spinning;
 mod steps;
 mod threads;
+mod traces;
 mod unqueued;
 mod watching;

@@ -168,7 +168,7 @@ struct CpuState {
     contentions: Cell<u32>,
     /// How often this CPU has recorded a lock before it queued.
     records: Cell<u32>,
-    /// The keys of the locks in which this CPU may have left a trace, innermost last.
+    /// The keys of the words in which this CPU may have left a trace, innermost last.
     waiting: RefCell<Vec<usize>>,
     /// The last function by which this CPU said what a word would be without its waiters.
     alone: Cell<Option<Alone>>,
@@ -263,6 +263,11 @@ impl Machine {
     /// Returns how often `cpu` has recorded a lock before it queued.
     pub fn records(&self, cpu: u32) -> u32 {
         self.cpus[cpu as usize].records.get()
+    }
+
+    /// Returns whether `cpu` has recorded the word with this key, in which it may have left a trace.
+    pub fn has_recorded(&self, cpu: u32, key: usize) -> bool {
+        self.cpus[cpu as usize].waiting.borrow().contains(&key)
     }
 
     /// Returns what each waiter says that `word` would be without its waiters.

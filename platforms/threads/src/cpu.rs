@@ -107,8 +107,8 @@ unsafe impl Platform for ThisThread {
         word::is_unsettled()
     }
     #[cfg(target_os = "linux")]
-    fn wait_begins(&self, lock: &ThreadWord, alone: fn(u32) -> u32) {
-        fork::wait_begins(lock, alone);
+    fn wait_begins(&self, word: &ThreadWord, alone: fn(u32) -> u32) {
+        fork::wait_begins(word, alone);
     }
     #[cfg(target_os = "linux")]
     fn wait_ends(&self) {

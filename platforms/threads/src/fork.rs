@@ -3,12 +3,12 @@
 //! A child gets a copy of each lock as it was. Threads that waited for the lock are still in its queue, but do not
 //! exist in the child. So the child removes them: it keeps each lock held or free as it is, and empties its queue.
 //!
-//! **Each trace has a record**: a waiter records its lock, then looks at the gate, and only then enters the queue. The
-//! forking thread closes the gate before the fork and opens it afterwards. Both sides have a sequentially consistent
-//! store before their load. So a waiter either finds the gate closed and stays out of the queue, or its record was
-//! written before the fork began and is in the child. The kernel copies one page after another while other threads run,
-//! so nothing weaker would do. A waiter that finds its turn meanwhile takes its record away; but then another thread
-//! held or got the lock, and the child may not use it.
+//! **Each trace has a record**: a waiter records each word of its lock, then looks at the gate, and only then enters
+//! the queue. The forking thread closes the gate before the fork and opens it afterwards. Both sides have a
+//! sequentially consistent store before their load. So a waiter either finds the gate closed and stays out of the
+//! queue, or its record was written before the fork began and is in the child. The kernel copies one page after another
+//! while other threads run, so nothing weaker would do. A waiter that finds its turn meanwhile takes its record away;
+//! but then another thread held or got the lock, and the child may not use it.
 //!
 //! A ticket is drawn before the record is written: drawing is the first instruction of the lock. So a ticket lock that
 //! a thread begins to wait for during the fork itself may stay locked in the child.
@@ -25,7 +25,7 @@
 use core::mem;
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize};
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -35,18 +35,34 @@ use crate::cpu::{self, ThisThread, ThreadWord};
 use crate::slot::{self, CPUS_MAX};
 use crate::{os, park};
 
-/// The lock that a thread waits for, on a cache line of its own.
+/// A word in which a thread that waits leaves a trace.
+struct Trace {
+    /// Null if there is none.
+    word: AtomicPtr<ThreadWord>,
+    /// The address of the function that maps the word to the word without waiters. Valid while `word` is not null.
+    alone: AtomicPtr<()>,
+}
+
+/// The most waits within each other: a reader-writer lock leaves a trace in two words, and queues for one of them.
+const DEPTH_MAX: usize = 3;
+
+/// The waits of a thread, on a cache line of its own. Only this thread writes it.
 #[repr(align(64))]
 struct Record {
-    lock: AtomicPtr<ThreadWord>,
-    /// The address of the function that maps the word to the word without waiters. Valid while `lock` is not null.
-    alone: AtomicPtr<()>,
+    traces: [Trace; DEPTH_MAX],
+    /// The number of traces.
+    depth: AtomicUsize,
 }
 
 static RECORDS: [Record; CPUS_MAX as usize] = [const {
     Record {
-        lock: AtomicPtr::new(ptr::null_mut()),
-        alone: AtomicPtr::new(ptr::null_mut()),
+        traces: [const {
+            Trace {
+                word: AtomicPtr::new(ptr::null_mut()),
+                alone: AtomicPtr::new(ptr::null_mut()),
+            }
+        }; DEPTH_MAX],
+        depth: AtomicUsize::new(0),
     }
 }; CPUS_MAX as usize];
 
@@ -71,39 +87,47 @@ thread_local! {
     static FORKS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Records that the calling thread is about to wait for `lock`.
-pub(crate) fn wait_begins(lock: &ThreadWord, alone: fn(u32) -> u32) {
+/// Records that the calling thread is about to leave a trace in `word`.
+pub(crate) fn wait_begins(word: &ThreadWord, alone: fn(u32) -> u32) {
     // A thread without a number does not enter a queue.
     let Some(cpu) = slot::number() else { return };
     let record = &RECORDS[cpu.0 as usize];
-    // ORDERING: Relaxed; published with the lock.
-    record.alone.store(alone as *mut (), Relaxed);
-    let lock = ptr::from_ref(lock).cast_mut();
+    // ORDERING: Relaxed, here and below for the depth; only this thread reads it.
+    let depth = record.depth.load(Relaxed);
+    record.depth.store(depth + 1, Relaxed);
+    let trace = &record.traces[depth];
+    // ORDERING: Relaxed; published with the word.
+    trace.alone.store(alone as *mut (), Relaxed);
+    let word = ptr::from_ref(word).cast_mut();
     // ORDERING: SeqCst, both; **Each trace has a record**.
-    record.lock.store(lock, SeqCst);
+    trace.word.store(word, SeqCst);
     let forking = FORKING.load(SeqCst);
     if forking != 0 && !FORKS.get() {
-        wait_at_gate(record, lock, forking);
+        wait_at_gate(trace, word, forking);
     }
 }
 
 #[cold]
-fn wait_at_gate(record: &Record, lock: *mut ThreadWord, mut forking: u32) {
+fn wait_at_gate(trace: &Trace, word: *mut ThreadWord, mut forking: u32) {
     let end = os::now_ns().saturating_add(PATIENCE.as_nanos() as u64);
     // ORDERING: SeqCst, all loads and the last store; as in `wait_begins`. The record stays meanwhile, which is
     // harmless: it only lets a child put the lock in order.
     while forking != 0 && os::now_ns() < end {
         os::wait_for(&FORKING, forking, PATIENCE / 10);
-        record.lock.store(lock, SeqCst);
+        trace.word.store(word, SeqCst);
         forking = FORKING.load(SeqCst);
     }
 }
 
-/// Removes the record of the calling thread.
+/// Removes the latest record of the calling thread.
 pub(crate) fn wait_ends() {
-    if let Some(cpu) = slot::number() {
-        // ORDERING: Release; the queue must not contain the thread any more.
-        RECORDS[cpu.0 as usize].lock.store(ptr::null_mut(), Release);
+    let Some(cpu) = slot::number() else { return };
+    let record = &RECORDS[cpu.0 as usize];
+    // A wait that began without a number has no record.
+    if let Some(depth) = record.depth.load(Relaxed).checked_sub(1) {
+        record.depth.store(depth, Relaxed);
+        // ORDERING: Release; the word must not contain the thread's trace any more.
+        record.traces[depth].word.store(ptr::null_mut(), Release);
     }
 }
 
@@ -125,19 +149,25 @@ extern "C" fn in_child() {
     let mine = slot::numbered();
     let this = ThisThread::new();
     for (number, record) in (0..).zip(&RECORDS).take(slot::end() as usize) {
-        // ORDERING: Acquire; pairs with nothing: only this thread exists.
-        let lock = record.lock.swap(ptr::null_mut(), Acquire);
-        if mine == Some(CpuId(number)) {
-            continue;
-        }
-        if !lock.is_null() && os::is_readable(lock) {
+        let is_mine = mine == Some(CpuId(number));
+        // ORDERING: Relaxed; only this thread exists.
+        record.depth.store(0, Relaxed);
+        for trace in &record.traces {
+            // ORDERING: Acquire; pairs with nothing: only this thread exists.
+            let word = trace.word.swap(ptr::null_mut(), Acquire);
+            if is_mine || word.is_null() || !os::is_readable(word) {
+                continue;
+            }
             // SAFETY: the thread recorded the address of a function of this type.
-            let alone: fn(u32) -> u32 = unsafe { mem::transmute(record.alone.load(Relaxed)) };
+            let alone: fn(u32) -> u32 = unsafe { mem::transmute(trace.alone.load(Relaxed)) };
             // SAFETY: a thread waited for the lock when the process forked, so it was valid then. No other thread of
             // this child has run that could have freed it. The kernel has confirmed that the memory was inherited.
-            let lock = unsafe { &*lock };
+            let word = unsafe { &*word };
             // ORDERING: Relaxed, both; only this thread exists.
-            this.store(lock, alone(this.load(lock, Relaxed)), Relaxed);
+            this.store(word, alone(this.load(word, Relaxed)), Relaxed);
+        }
+        if is_mine {
+            continue;
         }
         park::abandon(&this, CpuId(number));
         cpu::abandon(&this, CpuId(number));

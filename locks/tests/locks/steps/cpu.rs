@@ -57,6 +57,11 @@ impl StepCpu {
             .push_back(handler);
     }
 
+    /// Returns whether this CPU has recorded `word`, in which it may have left a trace.
+    pub fn has_recorded(&self, word: &StepWord) -> bool {
+        self.machine.has_recorded(self.id.0, self.key(word))
+    }
+
     /// Runs `handler` at this point, as a non-maskable interrupt.
     pub fn nmi(&self, handler: impl FnOnce(&StepCpu)) {
         let enabled = self.state().irqs_enabled.replace(false);

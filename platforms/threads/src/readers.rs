@@ -30,11 +30,32 @@ static END: AtomicUsize = AtomicUsize::new(0);
 /// than these reads even if it looks at all lines and fetches them from other CPUs.
 const READS: u32 = 1024;
 
-thread_local! {
-    /// This thread's line, once it has one. It has no destructor, so that it also works in destructors.
-    static OWN: Cell<Option<&'static Line>> = const { Cell::new(None) };
+/// What a thread keeps for its reads.
+struct Reader {
+    /// This thread's line, once it has one.
+    line: Cell<Option<&'static Line>>,
     /// The number of reads without a bias until this thread biases a lock.
-    static READS_LEFT: Cell<u32> = const { Cell::new(READS) };
+    reads_left: Cell<u32>,
+}
+
+thread_local! {
+    /// It has no destructor, so that it also works in destructors.
+    static READER: Reader = const {
+        Reader {
+            line: Cell::new(None),
+            reads_left: Cell::new(READS),
+        }
+    };
+}
+
+/// Calls `look` with what this thread keeps. Inlined: a call, and the registers that it saves, would take as long as a
+/// read.
+#[inline(always)]
+fn of_this_thread<R>(look: impl FnOnce(&Reader) -> R) -> R {
+    // Never an error, since there is no destructor. The compiler inlines this, and not `with`.
+    READER
+        .try_with(look)
+        .expect("a thread-local variable without a destructor")
 }
 
 #[cold]
@@ -43,7 +64,7 @@ fn take_line() -> &'static Line {
     let index = slot::number().map_or(0, |cpu| cpu.0 as usize % LINES_MAX);
     // ORDERING: Relaxed; ordered by the fences of the lock, which follow here and precede the load in `reader_lines`.
     END.fetch_max(index + 1, Relaxed);
-    OWN.set(Some(&LINES[index]));
+    of_this_thread(|reader| reader.line.set(Some(&LINES[index])));
     &LINES[index]
 }
 
@@ -52,7 +73,7 @@ fn take_line() -> &'static Line {
 unsafe impl Readers for ThisThread {
     #[inline]
     fn own_line(&self) -> &Line {
-        OWN.get().unwrap_or_else(take_line)
+        of_this_thread(|reader| reader.line.get()).unwrap_or_else(take_line)
     }
 
     fn reader_lines(&self) -> &[Line] {
@@ -62,9 +83,11 @@ unsafe impl Readers for ThisThread {
 
     #[inline]
     fn biases(&self) -> bool {
-        let left = READS_LEFT.get() - 1;
-        READS_LEFT.set(if left == 0 { READS } else { left });
-        left == 0
+        of_this_thread(|reader| {
+            let left = reader.reads_left.get() - 1;
+            reader.reads_left.set(if left == 0 { READS } else { left });
+            left == 0
+        })
     }
 
     /// Does nothing: a locked instruction is a full fence, by **Total store order**, and the compiler moves no access

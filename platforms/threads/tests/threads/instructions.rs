@@ -1,5 +1,5 @@
-//! Counts the instructions of an uncontended lock and unlock, and of one that overtakes a sleeping queue: one locked
-//! instruction and a few others.
+//! Counts the instructions of an uncontended lock and unlock, of one that overtakes a sleeping queue, and of a read: one
+//! locked instruction, for a read two, and a few others.
 //!
 //! A child process executes them one instruction at a time, by `ptrace(2)`. A restartable sequence would never end that
 //! way, because each stop restarts it. So it is executed up to its end in one run.
@@ -12,6 +12,7 @@ use std::time::Duration;
 use holdfast_threads::*;
 use libc::{c_long, c_void, pid_t, user_regs_struct};
 use lock_api::RawMutex;
+use lock_api_04::RawRwLock;
 
 /// A child process that is stopped before its next instruction.
 struct Stepped(pid_t);
@@ -294,4 +295,53 @@ fn overtaking_a_sleeping_queue_takes_one_locked_instruction_and_no_call() {
     println!("{executed:?}");
     assert_eq!((executed.locked, executed.calls), (announced, 0), "{executed:?}");
     assert!(executed.instructions <= 44, "{executed:?}");
+}
+
+/// Locks with a bias for readers, and without.
+static BIASED: RawBiasedRwLock = RawBiasedRwLock::INIT;
+static PLAIN: RawBiasedRwLock = RawBiasedRwLock::INIT;
+
+/// Biases [`BIASED`], which takes this thread 1024 reads, and not [`PLAIN`].
+fn bias() {
+    for _ in 0..1024 / READ_BIASED.len() {
+        READ_BIASED.iter().for_each(|read| read());
+    }
+    READ_PLAIN.iter().for_each(|read| read());
+}
+
+/// Several places that read, as above.
+static READ_BIASED: [fn(); 4] = [read_biased::<0>, read_biased::<1>, read_biased::<2>, read_biased::<3>];
+static READ_PLAIN: [fn(); 4] = [read_plain::<0>, read_plain::<1>, read_plain::<2>, read_plain::<3>];
+
+#[inline(never)]
+fn read_biased<const PLACE: u8>() {
+    BIASED.lock_shared();
+    // SAFETY: just locked.
+    unsafe { BIASED.unlock_shared() };
+    core::hint::black_box(PLACE);
+}
+
+#[inline(never)]
+fn read_plain<const PLACE: u8>() {
+    PLAIN.lock_shared();
+    // SAFETY: just locked.
+    unsafe { PLAIN.unlock_shared() };
+    core::hint::black_box(PLACE);
+}
+
+#[test]
+fn a_read_of_a_lock_that_may_have_a_bias_takes_two_locked_instructions_and_few_others() {
+    for read in [READ_BIASED[0], READ_PLAIN[0]] {
+        let around = Stepped::before(|| (), || ());
+        let (Some(around), Some(stepped)) = (around, Stepped::before(bias, read)) else {
+            println!("SKIPPED: the system does not let one process trace another");
+            return;
+        };
+        let (around, mut executed) = (around.count(), stepped.count());
+        executed.calls -= around.calls;
+        println!("{executed:?}");
+        assert_eq!(executed.locked, 2, "{executed:?}");
+        // Without optimization across crates the begin of the read is a call.
+        assert!(executed.calls <= 1 && executed.instructions <= 64, "{executed:?}");
+    }
 }

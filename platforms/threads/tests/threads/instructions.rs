@@ -1,5 +1,5 @@
-//! Counts the instructions of an uncontended lock and unlock, of one that overtakes a sleeping queue, and of a read: one
-//! locked instruction, for a read two, and a few others.
+//! Counts the instructions of an uncontended lock and unlock, of one that overtakes a sleeping queue, and of a read:
+//! one locked instruction, for a read two, and a few others.
 //!
 //! A child process executes them one instruction at a time, by `ptrace(2)`. A restartable sequence would never end that
 //! way, because each stop restarts it. So it is executed up to its end in one run.

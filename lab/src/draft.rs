@@ -13,6 +13,7 @@ use crate::diagnostic::KeyFindings;
 use crate::groups::{self, DraftGroup, Limit};
 use crate::profile::MachineProfile;
 use crate::slot::{Affinity, VirtualNodes};
+use checks::check_waiting;
 
 pub use migration::DraftMigration;
 
@@ -241,6 +242,9 @@ impl Draft {
         if machine.is_none() {
             let found = format!("{} Hz", self.machine.frequency_hz);
             findings.add("machine.frequency_mhz", found, "a clock that all costs fit");
+        }
+        if let Some(machine) = &machine {
+            check_waiting(&machine.costs, findings);
         }
         if findings.count() > before {
             return None;

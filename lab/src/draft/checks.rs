@@ -3,7 +3,7 @@
 use std::slice;
 
 use holdfast_host::{VmGroup, YieldFavor};
-use holdfast_machine::Topology;
+use holdfast_machine::{Costs, Topology};
 
 use super::{Draft, DraftVm, VCPUS_MAX};
 use crate::amount::Amount;
@@ -282,5 +282,14 @@ impl Draft {
         for task in &self.tasks {
             check.parent(&format!("task.{}.parent", task.name), task.group.as_deref());
         }
+    }
+}
+
+/// Refuses costs with which a loop of loads and PAUSEs takes no time: virtual time would stand still in it.
+pub(super) fn check_waiting(costs: &Costs, findings: &mut KeyFindings<'_>) {
+    if costs.load_hit.0 == 0 && costs.pause.0 == 0 {
+        let found = "0 ns, like machine.costs.load_hit".to_owned();
+        let expected = "more than 0 ns for one of the two: a loop that waits takes time";
+        findings.add("machine.costs.pause", found, expected);
     }
 }

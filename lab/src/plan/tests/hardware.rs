@@ -41,6 +41,10 @@ fn impossible_machines_are_refused() {
             "did you mean `machine.costs.pause`?",
         ),
         ("[machine]\ncosts.pause = 3", "found 3, expected a time with its unit"),
+        (
+            "[machine]\ncosts.pause = \"0 ns\"\ncosts.load_hit = \"0 ns\"",
+            "machine.costs.pause: found 0 ns, like machine.costs.load_hit",
+        ),
         ("[machine]\nprofile = \"missing.toml\"", "found \"missing.toml\" ("),
     ] {
         let message = complaint(&format!("{SMALL}{section}\n"));

@@ -43,7 +43,8 @@ struct Trace {
     alone: AtomicPtr<()>,
 }
 
-/// The most waits within each other: a reader-writer lock leaves a trace in two words, and queues for one of them.
+/// The waits within each other that are recorded: a reader-writer lock leaves a trace in two words, and queues for one
+/// of them.
 const DEPTH_MAX: usize = 3;
 
 /// The waits of a thread, on a cache line of its own. Only this thread writes it.
@@ -95,7 +96,8 @@ pub(crate) fn wait_begins(word: &ThreadWord, alone: fn(u32) -> u32) {
     // ORDERING: Relaxed, here and below for the depth; only this thread reads it.
     let depth = record.depth.load(Relaxed);
     record.depth.store(depth + 1, Relaxed);
-    let trace = &record.traces[depth];
+    // A signal handler that waits within a wait may go deeper. Its wait has no record.
+    let Some(trace) = record.traces.get(depth) else { return };
     // ORDERING: Relaxed; published with the word.
     trace.alone.store(alone as *mut (), Relaxed);
     let word = ptr::from_ref(word).cast_mut();
@@ -126,8 +128,10 @@ pub(crate) fn wait_ends() {
     // A wait that began without a number has no record.
     if let Some(depth) = record.depth.load(Relaxed).checked_sub(1) {
         record.depth.store(depth, Relaxed);
-        // ORDERING: Release; the word must not contain the thread's trace any more.
-        record.traces[depth].word.store(ptr::null_mut(), Release);
+        if let Some(trace) = record.traces.get(depth) {
+            // ORDERING: Release; the word must not contain the thread's trace any more.
+            trace.word.store(ptr::null_mut(), Release);
+        }
     }
 }
 
@@ -193,3 +197,34 @@ extern "C" fn register() {
 #[used]
 #[unsafe(link_section = ".init_array.00101")]
 static AT_LOAD: extern "C" fn() = register;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_deeper_than_any_lock_waits_has_no_record_and_takes_none_away() {
+        slot::tests::with_numbers(|| {
+            let words = [const { ThreadWord::ZERO }; DEPTH_MAX + 2];
+            let cpu = slot::number().expect("a number for a thread");
+            let record = &RECORDS[cpu.0 as usize];
+            let recorded = || {
+                record
+                    .traces
+                    .each_ref()
+                    .map(|trace| trace.word.load(Relaxed).cast_const())
+            };
+            let none = [ptr::null(); DEPTH_MAX];
+            words.iter().for_each(|word| wait_begins(word, |_| 0));
+            assert_eq!(recorded()[..], words.each_ref().map(ptr::from_ref)[..DEPTH_MAX]);
+            (0..2).for_each(|_| wait_ends());
+            assert!(!recorded().contains(&ptr::null()));
+            (0..DEPTH_MAX).for_each(|_| wait_ends());
+            assert_eq!(recorded(), none);
+            wait_begins(&words[4], |_| 0);
+            assert_eq!(recorded()[0], ptr::from_ref(&words[4]));
+            wait_ends();
+            assert_eq!(recorded(), none);
+        });
+    }
+}

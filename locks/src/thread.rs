@@ -9,6 +9,7 @@
 //!   the queue, once awake, sleeps for a part of a turn, then blocks overtaking. If it gets no CPU, the overtaking
 //!   threads block overtaking themselves at the end of the turn ([`Turns::overtook`]). So a waiter is overtaken for at
 //!   most one turn for each waiter before it and one for itself, plus one critical section each.
+//! - **Trials**: unlocks are compare-stores or exchanges, whichever costs less ([`Changeover`]).
 //!
 //! The trait [`Thread`] has the system calls: real ones on host threads, simulated ones in virtual time. Everything
 //! else is here.
@@ -21,6 +22,10 @@
 //!
 //! **Sticky kick**: only a halt removes a 1, and it then returns. Only the owner writes 0 and 2. So the kicker's
 //! exchange for 1 either finds 2 and wakes the owner, or leaves a 1 that the owner's next exchange finds.
+
+mod changeover;
+
+pub use changeover::{Batch, Changeover};
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{self, AcqRel, Relaxed};

@@ -52,6 +52,37 @@ fn without_settling_a_schedule_hangs() {
     random_schedules(deaf(3), 20_000, || rounds::<HybridPvQspin>(3, 4)).expect_err("the 3 is overwritten");
 }
 
+/// Returns a machine on which compare-stores become exchanges and compare-stores again all the time.
+fn changing(settling: Settling, cpus: u32) -> Setup {
+    Setup {
+        settling,
+        ..Setup::hosted(cpus)
+    }
+}
+
+fn every_changing<L: RawLock<StepCpu> + 'static>(name: &str) {
+    let changing = |cpus| changing(Settling::ChangesOver, cpus);
+    every_schedule(changing(2), 4, || contention::<L>(2, 0)).expect(name);
+    every_schedule(changing(3), 2, || contention::<L>(3, 0)).expect(name);
+    for (cpus, runs) in [(2, 3000), (3, 2000), (5, 700)] {
+        random_schedules(changing(cpus), runs, || rounds::<L>(cpus, 4)).expect(name);
+    }
+}
+
+#[test]
+fn no_announcement_is_lost_while_unlocks_change_over_to_exchanges_and_back() {
+    for_each_lock_kind!(for_each_kind LockKind::halts, every_changing);
+}
+
+/// A changeover that does not wait for the compare-stores that have begun is as bad as no `settle`.
+#[test]
+fn a_changeover_that_does_not_wait_hangs() {
+    let hasty = |cpus| changing(Settling::ChangesOverAtOnce, cpus);
+    every_schedule(hasty(2), 4, || contention::<PvTicket>(2, 0)).expect_err("the flag is overwritten");
+    every_schedule(hasty(2), 4, || contention::<PvQspin>(2, 0)).expect_err("the 3 is overwritten");
+    random_schedules(hasty(3), 20_000, || rounds::<HybridPvQspin>(3, 4)).expect_err("the 3 is overwritten");
+}
+
 /// Returns a machine on which `settle` cannot wait, and on which unlockers go on comparing and storing in two steps.
 fn refused(cpus: u32) -> Setup {
     Setup {

@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use holdfast_locks::conformance::Job;
 use holdfast_locks::{CpuId, LockStats, NodeTable, Paravirt, ReaderLine, WaitTable, Word};
@@ -77,6 +78,20 @@ pub enum Settling {
     Refused,
     /// It cannot wait and bounds the next halt, but does not say so.
     RefusedInSilence,
+    /// It makes compare-stores exchanges, and waits for those that have begun. While they are exchanges it does not
+    /// wait. The next exchange makes them compare-stores again.
+    ChangesOver,
+    /// The same, but it never waits, against its contract.
+    ChangesOverAtOnce,
+}
+
+/// The changeover from compare-stores to exchanges.
+#[derive(Clone, Copy, PartialEq)]
+enum Stores {
+    Compare,
+    /// No compare-store begins any more.
+    Leaving,
+    Exchange,
 }
 
 /// The properties of the machine.
@@ -185,6 +200,7 @@ pub struct Machine {
     waiting: WaitTable<StepWord, StepAddress>,
     reader_lines: Vec<ReaderLine<StepAddress>>,
     pub stats: LockStats,
+    stores: Cell<Stores>,
     chooser: RefCell<Box<dyn Chooser>>,
     steps: Cell<u64>,
     /// The addresses of the words that were asked for their key, in order.
@@ -196,6 +212,21 @@ pub struct Machine {
 }
 
 type Flow = Coroutine<(), (), ()>;
+
+thread_local! {
+    /// Stacks of flows that have ended. A new one takes longer than a short run.
+    static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
+}
+
+fn flow(body: impl FnOnce(&Yielder<(), ()>, ()) + 'static) -> Flow {
+    let stack = STACKS.with(|stacks| stacks.borrow_mut().pop());
+    Flow::with_stack(stack.unwrap_or_default(), body)
+}
+
+/// Keeps the stack of a flow that has ended.
+fn ended(flow: Flow) {
+    STACKS.with(|stacks| stacks.borrow_mut().push(flow.into_stack()));
+}
 
 impl Machine {
     pub fn new(setup: Setup, chooser: Box<dyn Chooser>) -> Rc<Self> {
@@ -227,6 +258,7 @@ impl Machine {
             waiting: WaitTable::new(setup.cpus as usize),
             reader_lines: (0..setup.reader_lines).map(|_| ReaderLine::new()).collect(),
             stats: LockStats::new(),
+            stores: Cell::new(Stores::Compare),
             chooser: RefCell::new(chooser),
             steps: Cell::new(0),
             keyed: RefCell::default(),
@@ -313,7 +345,7 @@ impl Machine {
                 job.run(&cpu);
                 cpu.take_interrupts();
             };
-            flows.push((id.0, Some(Coroutine::new(body))));
+            flows.push((id.0, Some(flow(body))));
         }
         let mut current = 0;
         loop {
@@ -329,9 +361,11 @@ impl Machine {
                 options => self.chooser.borrow_mut().choose(options),
             };
             self.spinners_go_on();
-            let (_, flow) = &mut flows[current as usize];
-            if let CoroutineResult::Return(()) = flow.as_mut().expect("chosen among those that run").resume(()) {
-                *flow = None;
+            let flow = &mut flows[current as usize].1;
+            let mut running = flow.take().expect("chosen among those that run");
+            match running.resume(()) {
+                CoroutineResult::Yield(()) => *flow = Some(running),
+                CoroutineResult::Return(()) => ended(running),
             }
         }
     }
@@ -344,7 +378,7 @@ impl Machine {
         assert!(!waiting, "a CPU that waits no more has not said so");
         let idle = Rc::new(Cell::new(false));
         let (machine, answer) = (Rc::clone(self), Rc::clone(&idle));
-        let mut flow = Flow::new(move |yielder: &Yielder<(), ()>, ()| {
+        let mut flow = flow(move |yielder, ()| {
             let cpu = StepCpu {
                 id: CpuId(0),
                 machine,
@@ -353,6 +387,7 @@ impl Machine {
             answer.set(cpu.waiting().is_idle(&cpu));
         });
         while let CoroutineResult::Yield(()) = flow.resume(()) {}
+        ended(flow);
         if idle.get() {
             Ok(())
         } else {

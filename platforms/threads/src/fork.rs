@@ -33,7 +33,7 @@ use holdfast_locks::{CpuId, Platform};
 
 use crate::cpu::{self, ThisThread, ThreadWord};
 use crate::slot::{self, CPUS_MAX};
-use crate::{os, park};
+use crate::{os, park, word};
 
 /// A word in which a thread that waits leaves a trace.
 struct Trace {
@@ -150,6 +150,7 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
+    word::forked();
     let mine = slot::numbered();
     let this = ThisThread::new();
     for (number, record) in (0..).zip(&RECORDS).take(slot::end() as usize) {

@@ -20,7 +20,7 @@ mod rseq;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 pub use rseq::has_restartable_sequences;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
-pub(crate) use rseq::{is_unsettled, registration, settle, withdraw};
+pub(crate) use rseq::{forked, is_unsettled, registration, settle, withdraw};
 
 /// Words with compare-stores; see [`Platform::compare_store_low8`](holdfast_locks::Platform::compare_store_low8).
 pub(crate) trait CompareStore {
@@ -55,11 +55,15 @@ pub(crate) fn is_unsettled() -> bool {
     false
 }
 
+/// Does nothing: there are no sequences.
+#[cfg(all(target_os = "linux", not(all(target_arch = "x86_64", not(miri)))))]
+pub(crate) fn forked() {}
+
 /// Does nothing: no thread announces sequences.
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
 pub(crate) fn withdraw() {}
 
-/// Returns whether unlocks use restartable sequences in this process.
+/// Returns whether unlocks use restartable sequences in this process, at least while few threads sleep.
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
 pub fn has_restartable_sequences() -> bool {
     false

@@ -10,7 +10,7 @@ use holdfast_locks::{
     Sharing, WaitTable,
 };
 
-use super::{Blocked, CpuState, Machine, SPINS_MAX, Settling, StepAddress, StepWord};
+use super::{Blocked, CpuState, Machine, SPINS_MAX, Settling, StepAddress, StepWord, Stores};
 
 /// A CPU of a [`Machine`], inside its coroutine.
 pub struct StepCpu {
@@ -71,10 +71,16 @@ impl StepCpu {
         self.state().irqs_enabled.set(enabled);
     }
 
-    /// Compares in one step and stores in another.
+    /// Compares in one step and stores in another, or in one step while compare-stores are exchanges.
     fn compare_store(&self, word: &StepWord, mask: u32, current: u32, new: u32) -> Result<(), u32> {
         loop {
             self.state().compare_again.set(false);
+            if self.changes_over() {
+                self.step();
+                if self.machine.stores.get() != Stores::Compare {
+                    return self.exchange(word, mask, current, new);
+                }
+            }
             let seen = self.load(word, SC);
             if seen & mask != current {
                 return Err(seen & mask);
@@ -85,6 +91,51 @@ impl StepCpu {
                 return Ok(());
             }
         }
+    }
+
+    fn changes_over(&self) -> bool {
+        matches!(
+            self.machine.setup.settling,
+            Settling::ChangesOver | Settling::ChangesOverAtOnce
+        )
+    }
+
+    /// An exchange in place of a compare-store. The next one is a compare-store again, unless a changeover is under
+    /// way.
+    fn exchange(&self, word: &StepWord, mask: u32, current: u32, new: u32) -> Result<(), u32> {
+        self.step();
+        if self.machine.stores.get() == Stores::Exchange {
+            self.machine.stores.set(Stores::Compare);
+        }
+        self.step();
+        let seen = word.0.load(SC);
+        if seen & mask != current {
+            return Err(seen & mask);
+        }
+        word.0.store(seen & !mask | new, SC);
+        Ok(())
+    }
+
+    /// Waits for the compare-stores that have begun, or makes them exchanges before, or finds that they are.
+    fn change_over(&self) {
+        let stores = &self.machine.stores;
+        let before = stores.get();
+        if before == Stores::Exchange {
+            return;
+        }
+        stores.set(Stores::Leaving);
+        self.step();
+        if self.machine.setup.settling == Settling::ChangesOver {
+            self.restart_compare_stores();
+        }
+        self.step();
+        if before == Stores::Compare {
+            stores.set(Stores::Exchange);
+        }
+    }
+
+    fn restart_compare_stores(&self) {
+        self.machine.cpus.iter().for_each(|cpu| cpu.compare_again.set(true));
     }
 
     fn halt(&self, why: Blocked) {
@@ -163,7 +214,8 @@ unsafe impl Platform for StepCpu {
         if self.machine.setup.hosted {
             self.step();
             match self.machine.setup.settling {
-                Settling::Waits => self.machine.cpus.iter().for_each(|cpu| cpu.compare_again.set(true)),
+                Settling::Waits => self.restart_compare_stores(),
+                Settling::ChangesOver | Settling::ChangesOverAtOnce => self.change_over(),
                 Settling::Fails => {}
                 Settling::Refused | Settling::RefusedInSilence => self.state().bounded.set(true),
             }

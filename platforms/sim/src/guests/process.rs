@@ -11,7 +11,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use holdfast_guest::{Cpu, GuestImage, Machine, Mode, Threads};
-use holdfast_locks::thread::{Parker, SPIN_THRESHOLD, TURN_NS, Turns};
+use holdfast_locks::thread::{Batch, Changeover, Parker, SPIN_THRESHOLD, TURN_NS, Turns};
 use holdfast_locks::{Budget, CpuId, NodeTable, Platform, WaitTable, Word};
 
 use crate::guests::machine::{SimContext, SimMachine};
@@ -43,6 +43,10 @@ pub(crate) struct Process {
     pub(crate) waiting: WaitTable<SimWord, SimAddress>,
     pub(crate) parkers: Box<[Parker<SimWord>]>,
     pub(crate) turns: Box<[Turns]>,
+    pub(crate) changeover: Changeover,
+    /// Unlocks are exchanges at present.
+    pub(crate) exchanging: Cell<bool>,
+    pub(crate) batches: Box<[Batch]>,
     /// The thread that each pCPU executed last.
     pub(crate) last: Box<[Cell<u32>]>,
     /// The thread that sleeps on the word with this key. Each thread has its own word.
@@ -70,6 +74,9 @@ impl Process {
             waiting: WaitTable::new(threads as usize),
             parkers: (0..threads).map(|_| Parker::from_word(SimWord::new(0))).collect(),
             turns: (0..threads).map(|_| Turns::new()).collect(),
+            changeover: Changeover::new(),
+            exchanging: Cell::new(false),
+            batches: (0..threads).map(|_| Batch::new()).collect(),
             last: (0..pcpus).map(|_| Cell::new(NO_THREAD)).collect(),
             sleepers: RefCell::default(),
             body,

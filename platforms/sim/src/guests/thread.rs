@@ -137,19 +137,49 @@ impl SimThread {
     }
 
     /// A restartable sequence on the bits `mask` of `word`: load, compare, plain store. It never overwrites a store
-    /// that came in between.
-    fn compare_store(&self, word: &SimWord, mask: u32, current: u32, new: u32, order: Ordering) -> Result<(), u32> {
+    /// that came in between. Returns `None` if unlocks are exchanges at present.
+    fn compare_store(&self, word: &SimWord, mask: u32, bits: [u32; 2], order: Ordering) -> Option<Result<(), u32>> {
+        let process = self.process();
+        if process.exchanging.get() {
+            if process.changeover.exchanges(&process.batches[self.index as usize]) {
+                process.exchanging.set(false);
+            }
+            return None;
+        }
+        let [current, new] = bits;
         let found = self.load(word, order) & mask;
         if found != current {
-            return Err(found);
+            return Some(Err(found));
         }
-        self.here().handle.operate(word, Access::Store, |old| {
+        Some(self.here().handle.operate(word, Access::Store, |old| {
             if old & mask == current {
                 (Some(old & !mask | new), Ok(()))
             } else {
                 (None, Err(old & mask))
             }
-        })
+        }))
+    }
+
+    /// Interrupts all CPUs that run other threads of the process, and waits for them (`membarrier`). The cost of
+    /// sending is part of the latency here: the waiting thread cannot distinguish the two.
+    fn interrupt_others(&self) {
+        self.here().handle.order();
+        let mine = self.here().cpu().0;
+        let mut waits = Picos::ZERO;
+        for other in (0..self.machine.cpus()).filter(|&other| other != mine) {
+            let handle = self.machine.handle;
+            let engine = handle.engine();
+            if engine.runs_native_thread(PcpuId(other)) {
+                handle.work(engine.hardware.costs.ipi_send);
+                handle.order();
+                let engine = handle.engine();
+                waits = engine.hardware.costs.ipi_latency
+                    + engine.hardware.costs.host_interrupt
+                    + engine.hardware.costs.transfer_socket;
+                engine.send_ipi(PcpuId(other), HostInterrupt::Call, Picos::ZERO);
+            }
+        }
+        self.here().handle.work(waits);
     }
 
     fn look_up(&self) {
@@ -204,37 +234,34 @@ unsafe impl Platform for SimThread {
     }
 
     fn compare_store_low8(&self, word: &SimWord, current: u8, new: u8, order: Ordering) -> Result<(), u8> {
-        self.compare_store(word, 0xff, current.into(), new.into(), order)
-            .map_err(|found| found as u8)
+        match self.compare_store(word, 0xff, [current.into(), new.into()], order) {
+            Some(stored) => stored.map_err(|found| found as u8),
+            None => self
+                .compare_exchange_low8(word, current, new, order, Ordering::Relaxed)
+                .map(drop),
+        }
     }
 
     fn compare_store_low16(&self, word: &SimWord, current: u16, new: u16, order: Ordering) -> Result<(), u16> {
-        self.compare_store(word, 0xffff, current.into(), new.into(), order)
-            .map_err(|found| found as u16)
+        match self.compare_store(word, 0xffff, [current.into(), new.into()], order) {
+            Some(stored) => stored.map_err(|found| found as u16),
+            None => self
+                .compare_exchange_low16(word, current, new, order, Ordering::Relaxed)
+                .map(drop),
+        }
     }
 
-    /// Interrupts all CPUs that run other threads of the process, and waits for them (`membarrier`). The cost of
-    /// sending is part of the latency here: the waiting thread cannot distinguish the two.
     fn settle(&self) -> bool {
-        self.system_call(|| {
-            self.here().handle.order();
-            let mine = self.here().cpu().0;
-            let mut waits = Picos::ZERO;
-            for other in (0..self.machine.cpus()).filter(|&other| other != mine) {
-                let handle = self.machine.handle;
-                let engine = handle.engine();
-                if engine.runs_native_thread(PcpuId(other)) {
-                    handle.work(engine.hardware.costs.ipi_send);
-                    handle.order();
-                    let engine = handle.engine();
-                    waits = engine.hardware.costs.ipi_latency
-                        + engine.hardware.costs.host_interrupt
-                        + engine.hardware.costs.transfer_socket;
-                    engine.send_ipi(PcpuId(other), HostInterrupt::Call, Picos::ZERO);
-                }
+        let process = self.process();
+        if process.exchanging.get() {
+            process.changeover.spares();
+        } else {
+            let leaves = process.changeover.settles();
+            self.system_call(|| self.interrupt_others());
+            if leaves {
+                process.exchanging.set(true);
             }
-            self.here().handle.work(waits);
-        });
+        }
         true
     }
 

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{self, Relaxed};
 
 use holdfast_host::{SchedConfig, SchedulerKind};
 use holdfast_locks::thread::Thread;
@@ -208,9 +208,21 @@ fn a_thread_that_never_calls_the_kernel_is_preempted() {
     assert!(least > 9_000, "the other one got to {least} of 10000");
 }
 
-/// How many nanoseconds longer a turn of `body` takes for thread 0 when `cost` is 10 us more; the other thread does
-/// `beside`.
-fn dearer(
+/// Ends the trial of exchanges that the first settle begins. So each of the next 1024 settles interrupts.
+fn end_trial(thread: &SimThread) {
+    thread.settle();
+    let word = SimWord::new(0);
+    for _ in 0..66_000 {
+        thread
+            .compare_store_low8(&word, 0, 0, Ordering::Release)
+            .expect("it is 0");
+    }
+}
+
+/// How many nanoseconds longer a turn of `body` takes for thread 0, after `first`, when `cost` is 10 us more; the other
+/// thread does `beside`.
+fn dearer_after(
+    first: impl Fn(&SimThread) + Copy + 'static,
     cost: impl Fn(&mut Costs) -> &mut Picos,
     affinities: &[Vec<u32>],
     body: impl Fn(&SimThread) + Copy + 'static,
@@ -228,6 +240,7 @@ fn dearer(
                     beside(thread);
                 }
             }
+            first(thread);
             thread.begin();
             let begun = thread.now_ns();
             for _ in 0..TURNS {
@@ -240,6 +253,16 @@ fn dearer(
         ended.get()
     };
     (elapsed(10_000) - elapsed(0)) / TURNS
+}
+
+/// The same after a trial of exchanges.
+fn dearer(
+    cost: impl Fn(&mut Costs) -> &mut Picos,
+    affinities: &[Vec<u32>],
+    body: impl Fn(&SimThread) + Copy + 'static,
+    beside: impl Fn(&SimThread) + Copy + 'static,
+) -> u64 {
+    dearer_after(end_trial, cost, affinities, body, beside)
 }
 
 #[test]
@@ -267,6 +290,12 @@ fn calls_and_switches_cost_what_the_machine_says() {
     in_time(switch, 19_000..21_000, "a switch");
     let call = dearer(|costs| &mut costs.ipi_latency, &beside, settles, computes);
     in_time(call, 10_000..10_500, "an interrupt's way");
+    let spared = dearer_after(|_| (), |costs| &mut costs.ipi_latency, &beside, settles, computes);
+    in_time(
+        spared,
+        50..150,
+        "the way of the only interrupt of a trial, in 100 turns",
+    );
     let unheard = dearer(|costs| &mut costs.ipi_latency, &alone, settles, computes);
     in_time(unheard, 0..1, "the way of an interrupt that nobody needs");
 }

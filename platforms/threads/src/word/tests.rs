@@ -149,9 +149,21 @@ fn machine_addresses_do_what_portable_addresses_do() {
 /// compare-stores overwrite it.
 #[test]
 fn a_settled_announcement_is_not_overwritten() {
+    overwrites_nothing(2_000, || ());
+}
+
+/// The same if the changeover to exchanges happens just before the announcement, so that the waiter need not interrupt
+/// anything, and the changeover back after each round.
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#[test]
+fn an_announcement_after_a_changeover_is_not_overwritten() {
+    overwrites_nothing(60_000, super::rseq::tests::change_over);
+}
+
+/// Announces a waiter after `before`, again and again, while another thread unlocks.
+fn overwrites_nothing(rounds: u32, before: impl Fn()) {
     const HELD: u8 = 1;
     const LISTED: u8 = 3;
-    const ROUNDS: u32 = 2_000;
     const SEEN: u32 = 1 << 31;
     let word = &super::Word::new(HELD.into());
     // Twice the number of the round. The unlocker increments it once it has compared.
@@ -159,7 +171,7 @@ fn a_settled_announcement_is_not_overwritten() {
     let mut overwritten = 0;
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            for round in 0..ROUNDS {
+            for round in 0..rounds {
                 // ORDERING: Acquire and Release, here and below: each turn makes all earlier writes visible to the
                 // next.
                 while turn.load(Acquire) != 2 * round {
@@ -169,9 +181,10 @@ fn a_settled_announcement_is_not_overwritten() {
                 turn.store(if overwrote { 2 * round + 1 } else { SEEN }, Release);
             }
         });
-        for round in 0..ROUNDS {
+        for round in 0..rounds {
             // A little later each time, so that the exchange happens at every moment of the compare-store.
             (0..round % 16).for_each(|_| core::hint::spin_loop());
+            before();
             let found = word.swap_low8(LISTED, AcqRel);
             super::settle();
             let stays = found == HELD && word.load_low16(Acquire) as u8 == LISTED;
@@ -188,6 +201,6 @@ fn a_settled_announcement_is_not_overwritten() {
     });
     assert_eq!(
         overwritten, 0,
-        "settled announcements were overwritten, in so many of {ROUNDS} rounds"
+        "settled announcements were overwritten, in so many of {rounds} rounds"
     );
 }

@@ -68,6 +68,8 @@ pub trait Thread: Platform {
     fn futex_wait(&self, word: &Self::Word, value: u32);
     /// Wakes one thread that sleeps on `word` (FUTEX_WAKE).
     fn futex_wake(&self, word: &Self::Word);
+    /// Interrupts all other running threads of the process, and waits until each has been interrupted (`membarrier`).
+    fn interrupt_others(&self);
     /// Spins without yielding the CPU, for at most `budget` iterations: the default of [`Platform::wait_until`].
     #[inline]
     fn spin(
@@ -278,6 +280,7 @@ mod tests {
         }
         fn futex_wait(&self, _: &SoloWord<u32>, _: u32) {}
         fn futex_wake(&self, _: &SoloWord<u32>) {}
+        fn interrupt_others(&self) {}
     }
 
     #[test]

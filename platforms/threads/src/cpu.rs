@@ -146,6 +146,10 @@ impl Thread for ThisThread {
     fn futex_wake(&self, word: &ThreadWord) {
         os::wake(word);
     }
+    /// Does nothing in a process without restartable sequences: its locks interrupt no thread.
+    fn interrupt_others(&self) {
+        word::interrupt_others();
+    }
 }
 
 #[expect(

@@ -20,7 +20,7 @@ mod rseq;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 pub use rseq::has_restartable_sequences;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
-pub(crate) use rseq::{forked, is_unsettled, registration, settle, withdraw};
+pub(crate) use rseq::{forked, interrupt_others, is_unsettled, registration, settle, withdraw};
 
 /// Words with compare-stores; see [`Platform::compare_store_low8`](holdfast_locks::Platform::compare_store_low8).
 pub(crate) trait CompareStore {
@@ -48,6 +48,10 @@ impl CompareStore for Word {
 pub(crate) fn settle() -> bool {
     false
 }
+
+/// Does nothing: there are no sequences that other threads must know to be over.
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
+pub(crate) fn interrupt_others() {}
 
 /// Returns `false`: there is nothing to wait for.
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]

@@ -29,7 +29,7 @@ pub enum Micro {
     /// Only the kick of a thread that sleeps on another CPU.
     KickCall,
     /// Interrupting all CPUs that run threads of this process, one of which does.
-    Settle,
+    Interrupt,
 }
 
 impl Micro {
@@ -42,7 +42,7 @@ impl Micro {
         Micro::KickHere,
         Micro::KickThere,
         Micro::KickCall,
-        Micro::Settle,
+        Micro::Interrupt,
     ];
 
     /// Returns the name in tables.
@@ -55,7 +55,7 @@ impl Micro {
             Micro::KickHere => "kick in turn, one CPU",
             Micro::KickThere => "kick to awake, two CPUs",
             Micro::KickCall => "kick a sleeper on another CPU",
-            Micro::Settle => "interrupt the other CPU",
+            Micro::Interrupt => "interrupt the other CPU",
         }
     }
 
@@ -64,7 +64,7 @@ impl Micro {
         match self {
             Micro::SystemCall | Micro::GiveWay | Micro::WakeNobody => &[0],
             Micro::KickHere => &[0, 0],
-            Micro::Line | Micro::KickThere | Micro::KickCall | Micro::Settle => &[0, 1],
+            Micro::Line | Micro::KickThere | Micro::KickCall | Micro::Interrupt => &[0, 1],
         }
     }
 
@@ -74,7 +74,7 @@ impl Micro {
             Micro::SystemCall | Micro::GiveWay | Micro::WakeNobody => 100,
             Micro::Line => 200,
             Micro::KickHere => 20,
-            Micro::Settle => 5,
+            Micro::Interrupt => 5,
             Micro::KickCall | Micro::KickThere => 1,
         }
     }
@@ -120,11 +120,9 @@ impl<W: Word<u32>> Bench<W> {
             (Micro::Line, role) => self.take_turns(thread, role, || (), || ()),
             (Micro::KickHere, role) => self.take_turns(thread, role, || thread.halt_masked(), || thread.kick(peer)),
             (Micro::KickCall | Micro::KickThere, 0) => self.time_kicks(thread, peer),
-            (Micro::Settle, 0) => self.time(thread, || {
-                thread.settle();
-            }),
+            (Micro::Interrupt, 0) => self.time(thread, || thread.interrupt_others()),
             (Micro::KickCall | Micro::KickThere, _) => self.halt_until_ended(thread),
-            (Micro::Settle, _) => self.watch_gaps(thread),
+            (Micro::Interrupt, _) => self.watch_gaps(thread),
         };
         if role == 0 {
             thread.store(&self.ended, 1, Release);

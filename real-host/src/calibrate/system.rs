@@ -84,7 +84,7 @@ pub fn read(
         let mut found = stage::here(micro, samples).unwrap_or_default().into_iter();
         let first = found.next().and_then(Sampled::of);
         measured.insert(micro, first.ok_or(CalibrateError::no_sample(micro.name()))?);
-        if micro == Micro::Settle {
+        if micro == Micro::Interrupt {
             gaps = found.next().and_then(Sampled::of);
         }
     }
@@ -129,7 +129,7 @@ pub const COSTS: [(Micro, &str); 8] = [
     (Micro::Line, "transfer_socket"),
     (Micro::KickHere, "wake"),
     (Micro::KickCall, "ipi_send"),
-    (Micro::Settle, "ipi_latency"),
+    (Micro::Interrupt, "ipi_latency"),
     (Micro::KickThere, "idle_exit"),
 ];
 

@@ -160,28 +160,6 @@ impl SimThread {
         }))
     }
 
-    /// Interrupts all CPUs that run other threads of the process, and waits for them (`membarrier`). The cost of
-    /// sending is part of the latency here: the waiting thread cannot distinguish the two.
-    fn interrupt_others(&self) {
-        self.here().handle.order();
-        let mine = self.here().cpu().0;
-        let mut waits = Picos::ZERO;
-        for other in (0..self.machine.cpus()).filter(|&other| other != mine) {
-            let handle = self.machine.handle;
-            let engine = handle.engine();
-            if engine.runs_native_thread(PcpuId(other)) {
-                handle.work(engine.hardware.costs.ipi_send);
-                handle.order();
-                let engine = handle.engine();
-                waits = engine.hardware.costs.ipi_latency
-                    + engine.hardware.costs.host_interrupt
-                    + engine.hardware.costs.transfer_socket;
-                engine.send_ipi(PcpuId(other), HostInterrupt::Call, Picos::ZERO);
-            }
-        }
-        self.here().handle.work(waits);
-    }
-
     fn look_up(&self) {
         let look_up = self.cost(|costs| costs.futex);
         self.here().handle.work(look_up);
@@ -257,7 +235,7 @@ unsafe impl Platform for SimThread {
             process.changeover.spares();
         } else {
             let leaves = process.changeover.settles();
-            self.system_call(|| self.interrupt_others());
+            self.interrupt_others();
             if leaves {
                 process.exchanging.set(true);
             }
@@ -311,6 +289,30 @@ impl Thread for SimThread {
                 handle.work(handle.engine().wake_time(pcpu));
                 Threads::wake(&self.machine, sleeper);
             }
+        });
+    }
+
+    /// Interrupts the CPUs that run other threads. The cost of sending is part of the latency here: the waiting thread
+    /// cannot distinguish the two.
+    fn interrupt_others(&self) {
+        self.system_call(|| {
+            self.here().handle.order();
+            let mine = self.here().cpu().0;
+            let mut waits = Picos::ZERO;
+            for other in (0..self.machine.cpus()).filter(|&other| other != mine) {
+                let handle = self.machine.handle;
+                let engine = handle.engine();
+                if engine.runs_native_thread(PcpuId(other)) {
+                    handle.work(engine.hardware.costs.ipi_send);
+                    handle.order();
+                    let engine = handle.engine();
+                    waits = engine.hardware.costs.ipi_latency
+                        + engine.hardware.costs.host_interrupt
+                        + engine.hardware.costs.transfer_socket;
+                    engine.send_ipi(PcpuId(other), HostInterrupt::Call, Picos::ZERO);
+                }
+            }
+            self.here().handle.work(waits);
         });
     }
 

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::atomic::Ordering::{self, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use holdfast_host::{SchedConfig, SchedulerKind};
 use holdfast_locks::thread::Thread;
@@ -208,21 +208,9 @@ fn a_thread_that_never_calls_the_kernel_is_preempted() {
     assert!(least > 9_000, "the other one got to {least} of 10000");
 }
 
-/// Ends the trial of exchanges that the first settle begins. So each of the next 1024 settles interrupts.
-fn end_trial(thread: &SimThread) {
-    thread.settle();
-    let word = SimWord::new(0);
-    for _ in 0..66_000 {
-        thread
-            .compare_store_low8(&word, 0, 0, Ordering::Release)
-            .expect("it is 0");
-    }
-}
-
-/// How many nanoseconds longer a turn of `body` takes for thread 0, after `first`, when `cost` is 10 us more; the other
-/// thread does `beside`.
-fn dearer_after(
-    first: impl Fn(&SimThread) + Copy + 'static,
+/// How many nanoseconds longer a turn of `body` takes for thread 0 when `cost` is 10 us more; the other thread does
+/// `beside`.
+fn dearer(
     cost: impl Fn(&mut Costs) -> &mut Picos,
     affinities: &[Vec<u32>],
     body: impl Fn(&SimThread) + Copy + 'static,
@@ -240,7 +228,6 @@ fn dearer_after(
                     beside(thread);
                 }
             }
-            first(thread);
             thread.begin();
             let begun = thread.now_ns();
             for _ in 0..TURNS {
@@ -255,20 +242,11 @@ fn dearer_after(
     (elapsed(10_000) - elapsed(0)) / TURNS
 }
 
-/// The same after a trial of exchanges.
-fn dearer(
-    cost: impl Fn(&mut Costs) -> &mut Picos,
-    affinities: &[Vec<u32>],
-    body: impl Fn(&SimThread) + Copy + 'static,
-    beside: impl Fn(&SimThread) + Copy + 'static,
-) -> u64 {
-    dearer_after(end_trial, cost, affinities, body, beside)
-}
-
 #[test]
 fn calls_and_switches_cost_what_the_machine_says() {
     let (alone, beside, together) = ([vec![0]], [vec![0], vec![1]], [vec![0], vec![0]]);
     let yields = |thread: &SimThread| thread.give_way();
+    let interrupts = |thread: &SimThread| thread.interrupt_others();
     let settles = |thread: &SimThread| {
         thread.settle();
     };
@@ -288,24 +266,24 @@ fn calls_and_switches_cost_what_the_machine_says() {
     // Each thread gives way to the other: two switches a turn.
     let switch = dearer(|costs| &mut costs.context_switch, &together, yields, yields);
     in_time(switch, 19_000..21_000, "a switch");
-    let call = dearer(|costs| &mut costs.ipi_latency, &beside, settles, computes);
+    let call = dearer(|costs| &mut costs.ipi_latency, &beside, interrupts, computes);
     in_time(call, 10_000..10_500, "an interrupt's way");
-    let spared = dearer_after(|_| (), |costs| &mut costs.ipi_latency, &beside, settles, computes);
+    let spared = dearer(|costs| &mut costs.ipi_latency, &beside, settles, computes);
     in_time(
         spared,
         50..150,
         "the way of the only interrupt of a trial, in 100 turns",
     );
-    let unheard = dearer(|costs| &mut costs.ipi_latency, &alone, settles, computes);
+    let unheard = dearer(|costs| &mut costs.ipi_latency, &alone, interrupts, computes);
     in_time(unheard, 0..1, "the way of an interrupt that nobody needs");
 }
 
 #[test]
-fn whoever_settles_interrupts_the_others() {
+fn an_interrupt_costs_the_others_time() {
     // Thread 0 computes, and loses time to the calls of thread 1.
     let computes = |thread: &SimThread| thread.compute(100_000);
-    let settles = |thread: &SimThread| {
-        thread.settle();
+    let interrupts = |thread: &SimThread| {
+        thread.interrupt_others();
         thread.compute(50_000);
     };
     // A kernel's interrupt entry costs as much as in a guest.
@@ -313,7 +291,7 @@ fn whoever_settles_interrupts_the_others() {
         |costs| &mut costs.guest_interrupt,
         &[vec![0], vec![1]],
         computes,
-        settles,
+        interrupts,
     );
     assert!((15_000..30_000).contains(&lost), "{lost} ns of 100 us");
 }

@@ -199,6 +199,13 @@ fn exchanges(state: isize) {
     }
 }
 
+/// Interrupts all other running threads of the process, if it has restartable sequences.
+pub(crate) fn interrupt_others() {
+    if has_restartable_sequences() {
+        interrupt();
+    }
+}
+
 /// Interrupts all running threads of the process. Returns `false` if the kernel refuses, now and forever.
 fn interrupt() -> bool {
     let all = || slice::outside(|| membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ));

@@ -137,27 +137,29 @@ impl SimThread {
     }
 
     /// A restartable sequence on the bits `mask` of `word`: load, compare, plain store. It never overwrites a store
-    /// that came in between. Returns `None` if unlocks are exchanges at present.
-    fn compare_store(&self, word: &SimWord, mask: u32, bits: [u32; 2], order: Ordering) -> Option<Result<(), u32>> {
-        let process = self.process();
-        if process.exchanging.get() {
-            if process.changeover.exchanges(&process.batches[self.index as usize]) {
-                process.exchanging.set(false);
-            }
-            return None;
-        }
-        let [current, new] = bits;
+    /// that came in between.
+    fn compare_store(&self, word: &SimWord, mask: u32, current: u32, new: u32, order: Ordering) -> Result<(), u32> {
         let found = self.load(word, order) & mask;
         if found != current {
-            return Some(Err(found));
+            return Err(found);
         }
-        Some(self.here().handle.operate(word, Access::Store, |old| {
+        self.here().handle.operate(word, Access::Store, |old| {
             if old & mask == current {
                 (Some(old & !mask | new), Ok(()))
             } else {
                 (None, Err(old & mask))
             }
-        }))
+        })
+    }
+
+    /// Returns whether an unlock is an exchange at present, and counts it if it is.
+    fn exchanges(&self) -> bool {
+        let process = self.process();
+        let exchanges = process.exchanging.get();
+        if exchanges && process.changeover.exchanges(&process.batches[self.index as usize]) {
+            process.exchanging.set(false);
+        }
+        exchanges
     }
 
     fn look_up(&self) {
@@ -212,21 +214,21 @@ unsafe impl Platform for SimThread {
     }
 
     fn compare_store_low8(&self, word: &SimWord, current: u8, new: u8, order: Ordering) -> Result<(), u8> {
-        match self.compare_store(word, 0xff, [current.into(), new.into()], order) {
-            Some(stored) => stored.map_err(|found| found as u8),
-            None => self
-                .compare_exchange_low8(word, current, new, order, Ordering::Relaxed)
-                .map(drop),
+        if self.exchanges() {
+            let exchanged = self.compare_exchange_low8(word, current, new, order, Ordering::Relaxed);
+            return exchanged.map(drop);
         }
+        self.compare_store(word, 0xff, current.into(), new.into(), order)
+            .map_err(|found| found as u8)
     }
 
     fn compare_store_low16(&self, word: &SimWord, current: u16, new: u16, order: Ordering) -> Result<(), u16> {
-        match self.compare_store(word, 0xffff, [current.into(), new.into()], order) {
-            Some(stored) => stored.map_err(|found| found as u16),
-            None => self
-                .compare_exchange_low16(word, current, new, order, Ordering::Relaxed)
-                .map(drop),
+        if self.exchanges() {
+            let exchanged = self.compare_exchange_low16(word, current, new, order, Ordering::Relaxed);
+            return exchanged.map(drop);
         }
+        self.compare_store(word, 0xffff, current.into(), new.into(), order)
+            .map_err(|found| found as u16)
     }
 
     fn settle(&self) -> bool {

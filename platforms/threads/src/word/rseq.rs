@@ -172,24 +172,18 @@ fn leave(state: isize) {
 /// A waiter that has found [`EXCHANGING`] has announced itself before. So a sequence that does not find it any more
 /// compares with the announcement: by **Total store order** the waiter need not settle.
 fn return_to_sequences() {
-    // ORDERING: Relaxed; an exchange is SeqCst anyway on x86.
-    let state = AREA.load(Relaxed);
-    if state & NO_AREA == 0 && state & EXCHANGING != 0 {
-        let _ = AREA.compare_exchange(state, state & !EXCHANGING, Relaxed, Relaxed);
-    }
+    // ORDERING: Relaxed; a locked instruction is SeqCst anyway on x86.
+    AREA.fetch_and(!EXCHANGING, Relaxed);
 }
 
 /// Lets the child of a process that forked use sequences. It has only the calling thread, which is in none, while the
 /// thread that was to end the changeover may be missing.
 pub(crate) fn forked() {
     // ORDERING: Relaxed; only this thread exists.
-    let state = AREA.load(Relaxed);
-    if state & NO_AREA == 0 {
-        AREA.store(state & !NOT_IN_USE, Relaxed);
-    }
+    AREA.fetch_and(!(LEAVING | EXCHANGING), Relaxed);
 }
 
-/// Records that an unlock is an exchange, or that it failed.
+/// Looks the area up if no thread has yet; otherwise records that an unlock is an exchange.
 #[cold]
 fn exchanges(state: isize) {
     if state == UNKNOWN {

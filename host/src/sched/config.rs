@@ -67,8 +67,9 @@ pub enum YieldRule {
     /// 2.6.39 and later: a thread that is not alone on its pCPU is passed over on every level (CFS), or its deadline is
     /// postponed by a slice (EEVDF).
     Whole,
-    /// The same with EEVDF's forfeit of 6.19: an eligible thread gives up the rest of its slice, as if it had run it.
-    /// Under CFS equal to [`YieldRule::Whole`].
+    /// The same with EEVDF's forfeit of 6.19, which the stable kernels have, too: an eligible thread gives up the rest
+    /// of its slice, as if it had run it (Linux commit 79104becf42b). Before, a thread that yielded again and again
+    /// postponed its deadline by seconds. Under CFS equal to [`YieldRule::Whole`].
     Forfeit,
 }
 
@@ -127,16 +128,24 @@ pub struct Features {
     pub ttwu_queue: bool,
     /// Balancing compares loads with their history.
     pub lb_bias: bool,
+    /// A thread that is picked again goes on with its slice, as does a group that two threads in succession share
+    /// (3.15 and later, `pick_next_task_fair`). Before, each pick began a slice.
+    pub slice_continues: bool,
     /// Threads can yield to a thread of their choice (`yield_to`, 2.6.39).
     pub yield_to: bool,
     /// Loads are geometric averages of the runnable load, per entity (3.8 and later).
     pub load_tracking: bool,
+    /// A pCPU's load includes that of its sleeping threads, as it decays (5.5 and later, `cpu_load`).
+    pub sleepers_count: bool,
     /// A thread that wakes many others stays away from them (3.12 and later).
     pub wake_wide: bool,
     /// Wake placement first checks which of the two pCPUs is idle (4.14 and later).
     pub wake_idle: bool,
     /// The average idle time of a pCPU bounds its search for an idle one (4.12 and later).
     pub bounded_scan: bool,
+    /// A woken thread also tries the pCPU that it used before its last one (4.16, in this form 5.13;
+    /// `select_idle_sibling`).
+    pub recently_used: bool,
     /// The utilization of the last-level cache's pCPUs bounds that search instead (SIS_UTIL, 6.0 and later).
     pub scan_by_utilization: bool,
     /// A pCPU that falls idle searches for work only if some pCPU has more than one thread (3.19 and later).
@@ -147,6 +156,10 @@ pub struct Features {
     pub place_lag: bool,
     /// EEVDF: the running thread is not replaced before its deadline or until its lag is used up (RUN_TO_PARITY).
     pub run_to_parity: bool,
+    /// EEVDF: what RUN_TO_PARITY protects ends where the deadline was when the thread was picked. A thread without
+    /// protection is compared with the others at each accounting (6.17 and later, `protect_slice`). Before, the
+    /// protection ends when the deadline changes, and only then there is a comparison.
+    pub protection_ends: bool,
     /// EEVDF: the next buddy is picked while it is eligible (`PICK_BUDDY`).
     pub pick_buddy: bool,
     /// EEVDF: a thread that sleeps with negative lag stays queued until the lag is 0 (DELAY_DEQUEUE, 6.12).
@@ -329,6 +342,7 @@ impl SchedConfig {
             kind: SchedulerKind::Cfs412,
             shares: ShareRule::Geometric,
             features: Features {
+                slice_continues: true,
                 load_tracking: true,
                 wake_wide: true,
                 bounded_scan: true,
@@ -354,8 +368,10 @@ impl SchedConfig {
             features: Features {
                 // The average itself replaces loads with history (5.x).
                 lb_bias: false,
+                sleepers_count: true,
                 wake_idle: true,
                 bandwidth_expires: false,
+                recently_used: true,
                 scan_by_utilization: true,
                 ..before.features
             },
@@ -390,6 +406,7 @@ impl SchedConfig {
         let before = SchedConfig::linux_6_6();
         SchedConfig {
             kind: SchedulerKind::Eevdf612,
+            yields: YieldRule::Forfeit,
             features: Features {
                 pick_buddy: true,
                 delay_dequeue: true,
@@ -402,10 +419,15 @@ impl SchedConfig {
     }
 
     fn linux_6_18() -> SchedConfig {
+        let before = SchedConfig::linux_6_12();
         SchedConfig {
             kind: SchedulerKind::Eevdf618,
             base_slice_ns: 700_000,
-            ..SchedConfig::linux_6_12()
+            features: Features {
+                protection_ends: true,
+                ..before.features
+            },
+            ..before
         }
     }
 
@@ -413,7 +435,6 @@ impl SchedConfig {
         let before = SchedConfig::linux_6_18();
         SchedConfig {
             kind: SchedulerKind::Eevdf73,
-            yields: YieldRule::Forfeit,
             shares: ShareRule::Concurrent,
             features: Features {
                 slice_timer: true,

@@ -52,9 +52,18 @@ impl Eevdf {
         on.averaged(queue).reaches(on.entities[entity].vruntime)
     }
 
-    /// Returns whether `curr` keeps the CPU while it is eligible: its deadline is still that of its pick.
+    /// Returns whether `curr` keeps the CPU while it is eligible: until the deadline of its pick, or until its deadline
+    /// changes.
     fn protects(self, on: &Hierarchy, curr: EntityId) -> bool {
-        self.features.run_to_parity && on.entities[curr].protected == Some(on.entities[curr].deadline)
+        let entity = &on.entities[curr];
+        let Some(until) = entity.protected.filter(|_| self.features.run_to_parity) else {
+            return false;
+        };
+        if self.features.protection_ends {
+            before(entity.vruntime, until)
+        } else {
+            until == entity.deadline
+        }
     }
 
     /// Returns the best entity of `queue`. `curr` counts, in the timeline or not.
@@ -136,12 +145,13 @@ impl Eevdf {
 
     pub(super) fn charged(self, on: &mut Hierarchy, queue: QueueId, curr: EntityId) -> bool {
         let others = on.queues[queue].nr > 1;
+        let compares = self.features.protection_ends && !self.protects(on, curr);
         let entity = &mut on.entities[curr];
-        if before(entity.vruntime, entity.deadline) {
-            return false;
+        let over = !before(entity.vruntime, entity.deadline);
+        if over {
+            entity.deadline = entity.vruntime.wrapping_add(scaled(self.slice, entity.weight));
         }
-        entity.deadline = entity.vruntime.wrapping_add(scaled(self.slice, entity.weight));
-        others
+        others && (over || compares)
     }
 
     /// Returns the time that `curr` may still run until its deadline, if it was charged at this time. Nanoseconds.
@@ -202,9 +212,9 @@ impl Eevdf {
         let lag = scale(average.wrapping_sub(entity.vruntime));
         let left = scale(entity.deadline.wrapping_sub(entity.vruntime));
         // The protection follows the deadline.
-        let protects = entity.protected == Some(entity.deadline);
+        let protected = entity.protected.map(|until| scale(until.wrapping_sub(entity.vruntime)));
         entity.vruntime = average.wrapping_sub(lag);
         entity.deadline = entity.vruntime.wrapping_add(left);
-        entity.protected = protects.then_some(entity.deadline);
+        entity.protected = protected.map(|left| entity.vruntime.wrapping_add(left));
     }
 }

@@ -46,6 +46,8 @@ pub(crate) struct Entity {
     pub(crate) vlag: i64,
     /// Its tracked load.
     pub(crate) tracked: Tracked,
+    /// It sleeps, and its tracked load is still part of its queue's.
+    pub(crate) counts_asleep: bool,
     /// When its running was last accounted for. Nanoseconds.
     pub(crate) exec_start: u64,
     /// Time that it has run. Nanoseconds.
@@ -71,6 +73,7 @@ impl Entity {
             protected: None,
             vlag: 0,
             tracked: Tracked::default(),
+            counts_asleep: false,
             exec_start: 0,
             sum_exec: 0,
             prev_sum_exec: 0,

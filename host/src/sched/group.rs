@@ -261,7 +261,15 @@ impl Hierarchy {
     /// Returns the load of `queue` for balancing: the present load, or the tracked one.
     pub(crate) fn queue_load(&self, queue: QueueId) -> u64 {
         let at = &self.queues[queue];
-        if self.tracks { at.tracked.load() } else { at.load }
+        if !self.tracks {
+            return at.load;
+        }
+        let mut tracked = at.tracked;
+        if self.sleepers_count {
+            // No tick of an idle pCPU lets its sleepers' load decay.
+            tracked.advance(self.now, at.load);
+        }
+        tracked.load()
     }
 
     /// Returns the contribution of `entity` to that load.

@@ -42,6 +42,10 @@ pub(crate) struct Hierarchy {
     pub(crate) shares_window_ns: u64,
     /// Whether loads are tracked.
     pub(crate) tracks: bool,
+    /// Whether loads include sleeping threads ([`Features::sleepers_count`](super::config::Features::sleepers_count)).
+    pub(crate) sleepers_count: bool,
+    /// Whether entities picked again go on ([`Features::slice_continues`](super::config::Features::slice_continues)).
+    pub(crate) slice_continues: bool,
     /// The quota that a queue draws at a time.
     pub(crate) quota_slice_ns: u64,
     pub(crate) quota_expires: bool,
@@ -80,6 +84,8 @@ impl Hierarchy {
                 ShareRule::Window | ShareRule::Geometric | ShareRule::Concurrent => SHARES_WINDOW_NS,
             },
             tracks: config.features.load_tracking,
+            sleepers_count: config.features.sleepers_count,
+            slice_continues: config.features.slice_continues,
             quota_slice_ns: config.bandwidth_slice_ns,
             quota_expires: config.features.bandwidth_expires,
             crowded_pcpus: 0,

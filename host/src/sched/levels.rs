@@ -61,7 +61,9 @@ impl Hierarchy {
             let entity = &mut self.entities[id];
             entity.tracked.arrive(now, entity.weight);
             let part = entity.tracked;
-            self.queues[queue].tracked.add(part);
+            if !core::mem::take(&mut entity.counts_asleep) {
+                self.queues[queue].tracked.add(part);
+            }
         }
         self.queues[queue].nr += 1;
         self.change_load(queue, 0, self.entities[id].weight);
@@ -108,7 +110,10 @@ impl Hierarchy {
             let entity = &mut self.entities[id];
             entity.tracked.advance(now, entity.weight);
             let part = entity.tracked;
-            self.queues[queue].tracked.sub(part);
+            entity.counts_asleep = self.sleepers_count && departure != Departure::Move;
+            if !entity.counts_asleep {
+                self.queues[queue].tracked.sub(part);
+            }
         }
         self.queues[queue].nr -= 1;
         self.change_load(queue, self.entities[id].weight, 0);
@@ -132,6 +137,18 @@ impl Hierarchy {
         let now = self.now;
         let at = &mut self.queues[queue];
         at.tracked.advance(now, at.load);
+    }
+
+    /// Takes the load of a thread that sleeps out of its queue's: it has ended, or wakes elsewhere.
+    pub(super) fn uncount(&mut self, task: EntityId) {
+        if !core::mem::take(&mut self.entities[task].counts_asleep) {
+            return;
+        }
+        let (queue, now) = (self.entities[task].queue, self.now);
+        self.track(queue);
+        self.entities[task].tracked.advance(now, 0);
+        let part = self.entities[task].tracked;
+        self.queues[queue].tracked.sub(part);
     }
 
     /// Puts a thread's entity, and its ancestors that are not there yet, on their queues.
@@ -280,16 +297,22 @@ impl Hierarchy {
             }
         };
         let (now, policy) = (self.now, self.policy);
+        let prev = prev.filter(|_| self.slice_continues);
         let mut at = Some(picked);
         while let Some(id) = at {
             self.clear_buddies(id);
+            let continues = prev.is_some_and(|prev| self.path(prev).any(|at| at == id));
             let entity = &mut self.entities[id];
             entity.exec_start = now;
-            entity.prev_sum_exec = entity.sum_exec;
+            if !continues {
+                entity.prev_sum_exec = entity.sum_exec;
+            }
             let queue = entity.queue;
             self.tree_remove(queue, id);
             self.queues[queue].curr = Some(id);
-            policy.picked(self, id);
+            if !continues {
+                policy.picked(self, id);
+            }
             at = self.parent(id);
         }
         Some(task)

@@ -43,6 +43,7 @@ impl Scheduler {
         assert!(self.can_start(task), "task {} was started twice", task.0);
         self.threads[task].started = true;
         let pcpu = self.place_new(task, step.pcpu);
+        self.threads[task].recently_used = step.pcpu;
         self.rehome(task, pcpu);
         let entity = self.threads[task].entity;
         let queue = self.hierarchy.entities[entity].queue;
@@ -57,6 +58,9 @@ impl Scheduler {
     pub(super) fn rehome(&mut self, task: TaskId, pcpu: u32) {
         let (entity, group) = (self.threads[task].entity, self.threads[task].group);
         let queue = self.hierarchy.queue_of(group, pcpu);
+        if self.hierarchy.entities[entity].queue != queue {
+            self.hierarchy.uncount(entity);
+        }
         self.hierarchy.entities[entity].queue = queue;
         self.threads[task].pcpu = pcpu;
     }
@@ -256,7 +260,11 @@ impl Scheduler {
             ThreadState::Dead => Departure::Final,
             _ => Departure::Sleep,
         };
-        self.hierarchy.dequeue(self.threads[task].entity, departure);
+        let entity = self.threads[task].entity;
+        self.hierarchy.dequeue(entity, departure);
+        if state == ThreadState::Dead {
+            self.hierarchy.uncount(entity);
+        }
         self.threads[task].state = state;
     }
 

@@ -135,6 +135,8 @@ pub(crate) struct Thread {
     pub(crate) group: GroupId,
     /// The pCPU where it runs, or ran last.
     pub(crate) pcpu: u32,
+    /// The pCPU before that one, as of the last search for an idle pCPU.
+    pub(crate) recently_used: u32,
     /// The pCPUs where it may run. `None`: all.
     pub(crate) affinity: Option<Mask>,
     pub(crate) state: ThreadState,

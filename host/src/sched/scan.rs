@@ -20,6 +20,17 @@ impl Scheduler {
         if prev != target && self.topology.share_cache(prev, target) && self.is_idle(prev) {
             return prev;
         }
+        if self.features.recently_used {
+            let recent = core::mem::replace(&mut self.threads[task].recently_used, prev);
+            let other = recent != prev && recent != target;
+            if other
+                && self.topology.share_cache(recent, target)
+                && self.is_idle(recent)
+                && self.threads[task].may_run_on(recent)
+            {
+                return recent;
+            }
+        }
         let found = self.idle_core(task, target);
         let found = found.or_else(|| self.idle_of_cache(task, target, waker));
         found.or_else(|| self.idle_of_core(task, target)).unwrap_or(target)

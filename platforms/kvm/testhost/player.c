@@ -4,11 +4,12 @@
  *   scenario NAME MILLISECONDS
  *   trace EVENT                                   such as irq/softirq_entry, besides the scheduler's
  *   group NAME WEIGHT QUOTA_US PERIOD_US          a cgroup; a quota of 0 is none
- *   threads NAME COUNT COMPUTE_US SLEEP_US NICE GROUP CPUS PAIRED
+ *   threads NAME COUNT COMPUTE_US SLEEP_US NICE GROUP CPUS PAIRED YIELDS
  *   play
  * GROUP is "-" for the root group. CPUS is a hexadecimal mask, 0 for all. COMPUTE_US of 0 never sleeps. Each computing
  * time and each sleep is drawn from half to one and a half of its figure. Threads that are paired do not sleep: after
- * its computing time a thread wakes its partner through a pipe and waits for the answer.
+ * its computing time a thread wakes its partner through a pipe and waits for the answer. Threads that yield call
+ * sched_yield instead.
  *
  * The output goes to port 0xe9 (isa-debugcon), which costs the guest no time to wait for. */
 #define _GNU_SOURCE
@@ -116,7 +117,7 @@ static void compute(uint64_t ns) {
 
 struct threads {
     char name[16], group[16];
-    unsigned count, paired;
+    unsigned count, paired, yields;
     int nice;
     uint64_t compute_us, sleep_us, cpus;
 };
@@ -172,6 +173,8 @@ static void thread(const struct threads *of, unsigned index, uint64_t seed, uint
         if (of->paired) {
             if (write(out, &byte, 1) != 1 || read(in, &byte, 1) != 1)
                 fail("pipe");
+        } else if (of->yields) {
+            sched_yield();
         } else {
             uint64_t ns = draw(&state, of->sleep_us * 1000);
             struct timespec length = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
@@ -280,8 +283,9 @@ int main(void) {
             snprintf(path, sizeof path, CGROUP "%s/cpu.max", groups[made++]);
             if (quota)
                 set(path, "%u %u", quota, period);
-        } else if (sscanf(line, "threads %15s %u %lu %lu %d %15s %lx %u", next->name, &next->count, &next->compute_us,
-                          &next->sleep_us, &next->nice, next->group, &next->cpus, &next->paired) == 8) {
+        } else if (sscanf(line, "threads %15s %u %lu %lu %d %15s %lx %u %u", next->name, &next->count, &next->compute_us,
+                          &next->sleep_us, &next->nice, next->group, &next->cpus, &next->paired,
+                          &next->yields) == 9) {
             kinds++;
         } else if (!strncmp(line, "play", 4)) {
             play(name, ms, all, kinds);

@@ -329,6 +329,10 @@ impl Stage {
             // It finds the byte when it runs again.
             actor.waits = true;
             actor.left = Some(0);
+        } else if actor.does.yields {
+            actor.compute();
+            self.host.handle(HostEvent::TaskGivesWay { pcpu }, Nanos(at), out);
+            return self.carry_out(at, out);
         } else {
             let sleep = actor.does.sleep_us;
             until = Some(at + actor.draw(sleep));

@@ -78,6 +78,9 @@ pub struct Threads {
     /// Each wakes its partner and waits for it, instead of sleeping.
     #[serde(default)]
     pub paired: bool,
+    /// Each yields its CPU (`sched_yield`), instead of sleeping.
+    #[serde(default)]
+    pub yields: bool,
 }
 
 const fn four() -> u32 {
@@ -195,6 +198,11 @@ impl Scenario {
                     threads.nice
                 ));
             }
+            if threads.yields && (threads.compute_us == 0 || threads.sleep_us > 0 || threads.paired) {
+                return Err(format!(
+                    "threads \"{name}\": to yield they need compute_us, and nothing else"
+                ));
+            }
             if threads.paired && (threads.compute_us == 0 || threads.count % 2 == 1) {
                 return Err(format!("threads \"{name}\": pairs need compute_us and an even count"));
             }
@@ -218,7 +226,7 @@ impl Scenario {
             let mask = threads.cpus.iter().fold(0u64, |mask, cpu| mask | 1 << cpu);
             let _ = writeln!(
                 text,
-                "threads {} {} {} {} {} {} {mask:x} {}",
+                "threads {} {} {} {} {} {} {mask:x} {} {}",
                 threads.name,
                 threads.count,
                 threads.compute_us,
@@ -226,6 +234,7 @@ impl Scenario {
                 threads.nice,
                 threads.group.as_deref().unwrap_or("-"),
                 u8::from(threads.paired),
+                u8::from(threads.yields),
             );
         }
         text + "play\n"
@@ -256,7 +265,7 @@ mod tests {
         let plan = parse(text).expect("a scenario")[0].plan();
         assert_eq!(
             plan,
-            "scenario x 2000\ngroup g 200 0 100000\nthreads a 2 5 0 3 g 5 1\nplay\n"
+            "scenario x 2000\ngroup g 200 0 100000\nthreads a 2 5 0 3 g 5 1 0\nplay\n"
         );
     }
 
@@ -270,6 +279,8 @@ mod tests {
         assert!(said("count = 1, cpus = [4]").contains("no CPU 4 among 4"));
         assert!(said("count = 1, group = \"g\"").contains("no group \"g\""));
         assert!(said("count = 3, compute_us = 1, paired = true").contains("an even count"));
+        assert!(said("count = 1, yields = true").contains("to yield they need compute_us"));
+        assert!(said("count = 2, compute_us = 1, paired = true, yields = true").contains("nothing else"));
         assert!(
             said("count = 1, weight = 3").contains("weight"),
             "an unknown key is named"

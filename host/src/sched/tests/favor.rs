@@ -15,6 +15,8 @@ const US: u64 = 1_000;
 fn config(rule: YieldFavor, change: impl FnOnce(&mut FavorConfig)) -> HostConfig {
     let mut sched = SchedConfig::of(SchedulerKind::Eevdf612);
     sched.favor.rule = rule;
+    // The yield itself moves no virtual time, so what moved was moved by the favor.
+    sched.yields = YieldRule::Whole;
     change(&mut sched.favor);
     HostConfig {
         hz: 1000,

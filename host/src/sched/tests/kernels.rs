@@ -18,7 +18,7 @@ const KINDS: [SchedulerKind; 8] = [
 fn each_feature_comes_with_a_kernel_and_goes_with_a_kernel() {
     /// A feature, the first kind that has it, and the first that has it no more.
     type Life = (&'static str, fn(&Features) -> bool, usize, usize);
-    let lives: [Life; 22] = [
+    let lives: [Life; 26] = [
         ("gentle_fair_sleepers", |has| has.gentle_fair_sleepers, 0, 8),
         ("start_debit", |has| has.start_debit, 0, 8),
         ("wakeup_preemption", |has| has.wakeup_preemption, 0, 8),
@@ -28,15 +28,19 @@ fn each_feature_comes_with_a_kernel_and_goes_with_a_kernel() {
         ("ttwu_queue", |has| has.ttwu_queue, 1, 8),
         ("lb_bias", |has| has.lb_bias, 0, 3),
         ("yield_to", |has| has.yield_to, 1, 8),
+        ("slice_continues", |has| has.slice_continues, 2, 8),
         ("load_tracking", |has| has.load_tracking, 2, 8),
+        ("sleepers_count", |has| has.sleepers_count, 3, 8),
         ("wake_wide", |has| has.wake_wide, 2, 8),
         ("wake_idle", |has| has.wake_idle, 3, 8),
         ("bounded_scan", |has| has.bounded_scan, 2, 8),
+        ("recently_used", |has| has.recently_used, 3, 8),
         ("scan_by_utilization", |has| has.scan_by_utilization, 3, 8),
         ("overload_gate", |has| has.overload_gate, 2, 8),
         ("bandwidth_expires", |has| has.bandwidth_expires, 0, 3),
         ("place_lag", |has| has.place_lag, 4, 8),
         ("run_to_parity", |has| has.run_to_parity, 4, 8),
+        ("protection_ends", |has| has.protection_ends, 6, 8),
         ("pick_buddy", |has| has.pick_buddy, 5, 8),
         ("delay_dequeue", |has| has.delay_dequeue, 5, 8),
         ("delay_zero", |has| has.delay_zero, 5, 8),
@@ -65,8 +69,8 @@ fn parameters_change_with_the_kernels_that_changed_them() {
     assert_eq!(shares[7], ShareRule::Concurrent);
     let yields = all.map(|of| of.yields);
     assert_eq!(yields[0], YieldRule::OwnGroup);
-    assert!(yields[1..7].iter().all(|&rule| rule == YieldRule::Whole));
-    assert_eq!(yields[7], YieldRule::Forfeit);
+    assert!(yields[1..5].iter().all(|&rule| rule == YieldRule::Whole));
+    assert!(yields[5..].iter().all(|&rule| rule == YieldRule::Forfeit));
 }
 
 #[test]

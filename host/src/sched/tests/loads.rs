@@ -1,6 +1,7 @@
 //! Loads of groups and threads, and what a change of weight leaves unchanged.
 
 use super::super::pelt::Tracked;
+use super::rig::{Habit, Rig};
 use super::*;
 
 /// A pCPU of one group: its threads' load, and the weight of the group's entity there.
@@ -94,7 +95,7 @@ fn a_new_weight_leaves_lag_and_the_rest_of_the_slice() {
             // Times weight they stay, as far as whole virtual nanoseconds can tell.
             assert_eq!(lag, behind * old as i64 / new as i64, "{old} to {new}");
             assert_eq!(rest, left * old / new, "{old} to {new}");
-            assert_eq!(entity.protected, protected.then_some(entity.deadline));
+            assert_eq!(entity.protected == Some(entity.deadline), protected);
         }
     }
 }
@@ -202,5 +203,65 @@ fn until_2_6_38_a_yield_ends_in_the_queue_of_its_group() {
         let last = greatest.is_some_and(|greatest| bench.vruntime(own) == greatest.wrapping_add(1));
         assert_eq!(last, behind, "{rule:?} with {mates}");
         assert_eq!(bench.vruntime(own) != before, behind, "{rule:?} with {mates}");
+    }
+}
+
+#[test]
+fn a_sleeping_thread_counts_where_it_slept_until_its_load_has_decayed_or_it_wakes_elsewhere() {
+    let counted = |kind, away| {
+        let config = HostConfig {
+            sched: SchedConfig::of(kind),
+            ..HostConfig::default()
+        };
+        let mut bench = Bench::new(&config, 1, 2);
+        let tasks = bench.threads(ROOT, 1);
+        bench.schedule(0);
+        bench.on(0, |sched, _| sched.sleep(0));
+        bench.schedule(0);
+        let asleep = bench.sched.load(0);
+        if away {
+            bench.sched.rehome(tasks[0], 1);
+        }
+        let after = bench.sched.load(0);
+        bench.now += 1_000 * MS;
+        bench.on(0, |_, _| ());
+        (asleep, after, bench.sched.load(0))
+    };
+    assert_eq!(counted(SchedulerKind::Cfs412, false), (0, 0, 0));
+    assert_eq!(counted(SchedulerKind::Cfs61, false), (1_024, 1_024, 0));
+    let (asleep, after, _) = counted(SchedulerKind::Cfs61, true);
+    assert_eq!((asleep, after), (1_024, 0));
+}
+
+#[test]
+fn loads_of_sleepers_add_up_while_they_sleep_wake_and_move() {
+    let mut rig = Rig::new(SchedulerKind::Eevdf618, 3, 250);
+    for _ in 0..7 {
+        rig.add(
+            0,
+            GroupId(0),
+            None,
+            Habit {
+                busy: 2 * MS,
+                sleep: 3 * MS,
+            },
+        );
+    }
+    for round in 1..400 {
+        rig.run_until(round * 5 * MS / 2);
+        for pcpu in 0..3 {
+            let root = rig.sched.hierarchy.root(pcpu);
+            let parts: u64 = (0..7)
+                .map(|task| rig.sched.threads[TaskId(task)].entity)
+                .filter(|&id| {
+                    let entity = &rig.sched.hierarchy.entities[id];
+                    entity.queue == root && (entity.on_rq || entity.counts_asleep)
+                })
+                .map(|id| rig.sched.hierarchy.entity_load(id))
+                .sum();
+            let load = rig.sched.load(pcpu);
+            // Each part is rounded down.
+            assert!(load.abs_diff(parts) <= 16, "pcpu {pcpu}: {load}, its parts {parts}");
+        }
     }
 }

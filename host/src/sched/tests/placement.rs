@@ -323,3 +323,33 @@ fn a_woken_thread_that_may_preempt_is_picked_before_one_that_deserves_it_a_littl
     assert!(bench.sched.need_resched(0));
     assert_eq!(bench.schedule(0), Some(tasks[2]));
 }
+
+#[test]
+fn a_woken_thread_finds_the_pcpu_that_it_used_before_its_last_one() {
+    for (kind, found) in [(SchedulerKind::Cfs412, 1), (SchedulerKind::Cfs61, 2)] {
+        let config = HostConfig {
+            sched: SchedConfig::of(kind),
+            ..HostConfig::default()
+        };
+        let mut bench = Bench::new(&config, 1, 4);
+        let tasks = bench.threads(ROOT, 2);
+        bench.sched.rehome(tasks[0], 0);
+        (0..4).for_each(|pcpu| {
+            bench.schedule(pcpu);
+        });
+        let sleeper = tasks[1];
+        let at = bench.sched.threads[sleeper].pcpu;
+        bench.on(at, |sched, _| sched.sleep(at));
+        bench.schedule(at);
+        // pCPU 0 is busy, and the thread used 2 before 0.
+        bench.sched.rehome(sleeper, 0);
+        bench.sched.threads[sleeper].recently_used = 2;
+        bench.sched.idle_scans = vec![4];
+        let place = bench.on(0, |sched, _| sched.scan_for_idle(sleeper, 0, 0));
+        assert_eq!(place, found, "{kind:?}");
+        assert_eq!(
+            bench.sched.threads[sleeper].recently_used == 0,
+            kind == SchedulerKind::Cfs61
+        );
+    }
+}

@@ -152,3 +152,114 @@ fn a_group_has_its_weight_on_each_pcpu_that_it_keeps_busy() {
     let of_four = share_of_a_group(now, 4);
     assert!((0.42..0.52).contains(&of_four), "{of_four}");
 }
+
+/// Returns the longest time that a hog waits, in milliseconds, whose pCPU it shares with a thread that yields every
+/// 10 us for a second and then computes for another one.
+fn longest_wait_next_to_a_yielder(kind: SchedulerKind) -> u64 {
+    let mut rig = Rig::new(kind, 1, 250);
+    let hog = rig.add(0, GroupId(0), None, Habit::HOG);
+    let yielder = rig.add(0, GroupId(0), None, Habit::HOG);
+    let (mut waits, mut longest) = (0, 0);
+    for at in 1..200_000u64 {
+        rig.run_until(at * 10_000);
+        if at < 100_000 && rig.sched.current(0) == Some(yielder) {
+            rig.on(0, |sched, step| {
+                sched.yield_current(0);
+                sched.schedule(0, step);
+            });
+        }
+        waits = if rig.sched.current(0) == Some(hog) {
+            0
+        } else {
+            waits + 1
+        };
+        longest = longest.max(waits);
+    }
+    longest / 100
+}
+
+#[test]
+fn a_thread_that_yields_again_and_again_starves_no_other() {
+    for kind in [
+        SchedulerKind::Cfs412,
+        SchedulerKind::Eevdf612,
+        SchedulerKind::Eevdf618,
+        SchedulerKind::Eevdf73,
+    ] {
+        let longest = longest_wait_next_to_a_yielder(kind);
+        assert!(longest <= 12, "{kind:?}: {longest} ms");
+    }
+    // Its deadline runs away. Once it no longer yields, nothing takes its pCPU away.
+    assert!(longest_wait_next_to_a_yielder(SchedulerKind::Eevdf66) > 900);
+}
+
+#[test]
+fn a_thread_that_is_picked_again_goes_on_with_its_slice() {
+    for (kind, goes_on) in [
+        (SchedulerKind::Cfs2637, false),
+        (SchedulerKind::Cfs33, false),
+        (SchedulerKind::Cfs412, true),
+        (SchedulerKind::Eevdf618, true),
+    ] {
+        let config = HostConfig {
+            sched: SchedConfig::of(kind),
+            ..HostConfig::default()
+        };
+        let mut bench = Bench::new(&config, 1, 1);
+        let group = bench.sched.add_group(None, 1024).expect("a group");
+        let only = bench.threads(group, 1)[0];
+        bench.schedule(0);
+        let path: Vec<EntityId> = bench.sched.hierarchy.path(bench.sched.threads[only].entity).collect();
+        let marks = |bench: &Bench| {
+            path.iter()
+                .map(|&id| {
+                    (
+                        bench.sched.hierarchy.entities[id].prev_sum_exec,
+                        bench.sched.hierarchy.entities[id].protected,
+                    )
+                })
+                .collect::<Vec<_>>()
+        };
+        let begun = marks(&bench);
+        bench.now += 10 * MS;
+        bench.on(0, |sched, step| sched.tick(0, step));
+        assert_eq!(bench.schedule(0), Some(only));
+        assert_eq!(marks(&bench) == begun, goes_on, "{kind:?}");
+        // The group's slice goes on with its next thread, which begins one of its own.
+        let next = bench.threads(group, 1)[0];
+        bench.now += 50 * MS;
+        bench.on(0, |sched, step| sched.tick(0, step));
+        assert_eq!(bench.schedule(0), Some(next), "{kind:?}");
+        assert_eq!(marks(&bench)[1] == begun[1], goes_on, "{kind:?}: the group");
+    }
+}
+
+#[test]
+fn a_thread_without_protection_is_compared_with_the_others() {
+    for (kind, postponed_protects, compares) in [
+        (SchedulerKind::Eevdf66, false, false),
+        (SchedulerKind::Eevdf612, false, false),
+        (SchedulerKind::Eevdf618, true, true),
+        (SchedulerKind::Eevdf73, true, true),
+    ] {
+        let config = HostConfig {
+            sched: SchedConfig::of(kind),
+            ..HostConfig::default()
+        };
+        let mut bench = Bench::new(&config, 1, 1);
+        let tasks = bench.threads(ROOT, 2);
+        let curr = bench.schedule(0).expect("a thread");
+        let other = *tasks.iter().find(|&&task| task != curr).expect("the other thread");
+        let hierarchy = &mut bench.sched.hierarchy;
+        let (curr, other) = (bench.sched.threads[curr].entity, bench.sched.threads[other].entity);
+        let queue = hierarchy.root(0);
+        let policy = hierarchy.policy;
+        hierarchy.entities[other].deadline = hierarchy.entities[curr].deadline.wrapping_sub(1);
+        hierarchy.entities[curr].deadline = hierarchy.entities[curr].deadline.wrapping_add(MS);
+        assert_eq!(!policy.preempts(hierarchy, curr, other), postponed_protects, "{kind:?}");
+        assert!(!policy.charged(hierarchy, queue, curr), "{kind:?}: protected");
+        // Behind the deadline of its pick, before its own.
+        hierarchy.entities[curr].vruntime = hierarchy.entities[curr].deadline.wrapping_sub(1);
+        assert_eq!(policy.charged(hierarchy, queue, curr), compares, "{kind:?}");
+    }
+}

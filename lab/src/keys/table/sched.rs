@@ -57,8 +57,8 @@ pub(super) static SCHED: &[Key] = &[
     key("host.yield", host!(Choice, sched.yields)).note(
         "\"own-group\" (until 2.6.38) has no effect for a thread that is alone in its group. \
          \"own-group-compat\" is the same with `sched_compat_yield`. \"whole\" acts on all levels (CFS) or on \
-         the deadline (EEVDF). \"forfeit\" (EEVDF, 6.19) ends an eligible thread's slice as if it had been \
-         used.",
+         the deadline (EEVDF). \"forfeit\" (EEVDF, 6.19, and 6.12 and 6.18 since their updates of December \
+         2025) ends an eligible thread's slice as if it had been used.",
     ),
     key("host.preempt", host!(Choice, sched.preempt)).note(
         "Under \"lazy\" (Linux 6.13; since 7.0 there are only \"full\" and \"lazy\") a vCPU that an IPI, a timer or a \

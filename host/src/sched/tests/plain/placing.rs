@@ -8,6 +8,8 @@ use crate::sched::pelt::Tracked;
 #[derive(Clone, Debug)]
 struct Sleeper {
     prev: usize,
+    /// The pCPU before that.
+    recent: usize,
     weight: u64,
     allowed: Vec<bool>,
     sync: bool,
@@ -25,7 +27,7 @@ fn sleeper() -> impl Strategy<Value = Sleeper> {
     let flips = || prop_oneof![Just(0u32), 1u32..9, 9u32..70];
     (
         (
-            0..most,
+            (0..most, 0..most),
             prop_oneof![Just(1_024u64), Just(15), Just(3_000)],
             any::<bool>(),
         ),
@@ -34,8 +36,9 @@ fn sleeper() -> impl Strategy<Value = Sleeper> {
         (any::<bool>(), 0u64..9, 0u64..6_000, 0u64..300),
     )
         .prop_map(
-            |((prev, weight, sync), allowed, flips, (idle_cores, idle_scan, avg_idle, avg_scan))| Sleeper {
+            |(((prev, recent), weight, sync), allowed, flips, (idle_cores, idle_scan, avg_idle, avg_scan))| Sleeper {
                 prev,
+                recent,
                 weight,
                 allowed,
                 sync,
@@ -192,6 +195,10 @@ impl Placing<'_> {
             return self.prev;
         }
         let good = |at: usize| self.pcpus[at].idle && self.may(at);
+        let recent = self.sleeper.recent % self.pcpus.len();
+        if self.features.recently_used && recent != self.prev && near.contains(&recent) && good(recent) {
+            return recent;
+        }
         if self.sleeper.idle_cores && self.core(target).len() > 1 {
             let idle = |core: &Vec<usize>| core.iter().all(|&at| self.pcpus[at].idle);
             for core in self.cores_from(target).iter().filter(|core| idle(core)) {
@@ -302,6 +309,7 @@ proptest! {
             if let Some(curr) = bench.sched.current(waker as u32) {
                 bench.sched.threads[curr].wakes.flips = sleeper.flips.0;
             }
+            bench.sched.threads[task].recently_used = (sleeper.recent % pcpus.len()) as u32;
             for cache in 0..bench.sched.idle_scans.len() {
                 bench.sched.idle_cores.set(cache as u32, sleeper.idle_cores);
                 bench.sched.idle_scans[cache] = sleeper.idle_scan;

@@ -47,10 +47,9 @@ pub use interrupts::lapic::{ApicRegisters, RegisterPage, SavedTimer};
 pub use interrupts::memory::HostMemory;
 pub use interrupts::{Inhibit, Inhibits, SavedIoapic, SavedLegacy, apicv, avic, has_legacy_chip};
 pub use pause::config::{PauseControls, PauseExit, PauseHandling, WindowRule, YieldFilters};
-pub use sched::config::{
-    BalanceConfig, DomainConfig, Features, Preempt, SchedConfig, SchedulerKind, ShareRule, YieldRule,
-};
+pub use sched::config::{BalanceConfig, DomainConfig, Preempt, SchedConfig, SchedulerKind, ShareRule, YieldRule};
 pub use sched::favor_config::{FavorConfig, YieldFavor};
+pub use sched::features::Features;
 pub use sched::{GROUP_DEPTH_MAX, Throttling};
 pub use vcpu::migration::{RestoreError, SavedVcpu};
 pub use vcpu::{MpState, PendingEvents};

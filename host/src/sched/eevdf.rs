@@ -7,8 +7,9 @@
 //! Not modeled: slices of a thread's own, and the protection by a minimum slice that came after 6.12. Every thread has
 //! the base slice, so a shorter slice cannot cancel protection either.
 
-use super::config::{Features, SchedConfig, YieldRule};
+use super::config::{SchedConfig, YieldRule};
 use super::fault::Fault;
+use super::features::Features;
 use super::hierarchy::Hierarchy;
 use super::ids::{EntityId, QueueId};
 use super::policy::{Arrival, Departure};

@@ -42,9 +42,9 @@ pub(crate) struct Hierarchy {
     pub(crate) shares_window_ns: u64,
     /// Whether loads are tracked.
     pub(crate) tracks: bool,
-    /// Whether loads include sleeping threads ([`Features::sleepers_count`](super::config::Features::sleepers_count)).
+    /// Whether the load of a queue includes its sleeping threads.
     pub(crate) sleepers_count: bool,
-    /// Whether entities picked again go on ([`Features::slice_continues`](super::config::Features::slice_continues)).
+    /// Whether entities that are picked again go on with their slices.
     pub(crate) slice_continues: bool,
     /// The quota that a queue draws at a time.
     pub(crate) quota_slice_ns: u64,

@@ -1,6 +1,7 @@
 //! What the schedulers of each kernel have.
 
-use super::super::config::{DomainConfig, Features, SchedConfig, SchedulerKind, ShareRule, YieldRule};
+use super::super::config::{DomainConfig, SchedConfig, SchedulerKind, ShareRule, YieldRule};
+use super::super::features::Features;
 
 /// The schedulers, oldest first.
 const KINDS: [SchedulerKind; 8] = [

@@ -1,6 +1,6 @@
 //! Where woken threads go: tables at the limits of each rule (docs/spec/host.md, "Wake placement").
 
-use super::super::config::Features;
+use super::super::features::Features;
 use super::*;
 
 /// Socket 0 has a core of two threads with a capacity of 589 each, socket 1 a core of one thread with 1024.

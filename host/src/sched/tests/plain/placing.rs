@@ -1,7 +1,7 @@
 //! Where woken and new threads go.
 
 use super::*;
-use crate::sched::config::Features;
+use crate::sched::features::Features;
 use crate::sched::pelt::Tracked;
 
 /// A thread that sleeps, and what a wakeup depends on besides.

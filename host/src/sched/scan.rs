@@ -22,8 +22,8 @@ impl Scheduler {
         }
         if self.features.recently_used {
             let recent = core::mem::replace(&mut self.threads[task].recently_used, prev);
-            let other = recent != prev && recent != target;
-            if other
+            if recent != prev
+                && recent != target
                 && self.topology.share_cache(recent, target)
                 && self.is_idle(recent)
                 && self.threads[task].may_run_on(recent)

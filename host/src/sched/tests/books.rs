@@ -4,14 +4,6 @@ use super::super::config::ShareRule;
 use super::super::runqueue::RunQueue;
 use super::*;
 
-fn of(kind: SchedulerKind) -> Bench {
-    let config = HostConfig {
-        sched: SchedConfig::of(kind),
-        ..HostConfig::default()
-    };
-    Bench::new(&config, 1, 2)
-}
-
 /// A group's queue on pCPU 0.
 fn with_queue(bench: &mut Bench) -> (GroupId, QueueId) {
     let group = bench.sched.add_group(None, 1024).expect("a group");
@@ -63,7 +55,7 @@ proptest! {
     fn a_queue_contributes_its_average_over_the_window(
         steps in proptest::collection::vec((1u64..30 * MS, prop_oneof![Just(0u64), 1u64..5_000], any::<bool>()), 1..60),
     ) {
-        let mut bench = of(SchedulerKind::Cfs33);
+        let mut bench = Bench::of(SchedulerKind::Cfs33, 2);
         let (group, queue) = with_queue(&mut bench);
         let window = bench.sched.hierarchy.shares_window_ns as f64;
         let mut plain = Stretches { window, all: Vec::new(), loaded: 0.0, updated: 0.0 };
@@ -96,7 +88,7 @@ proptest! {
         steps in proptest::collection::vec((1u64..20 * MS, 0u64..20_000, 0u32..5), 1..60),
     ) {
         for kind in [SchedulerKind::Cfs412, SchedulerKind::Eevdf73] {
-            let mut bench = of(kind);
+            let mut bench = Bench::of(kind, 2);
             let (group, queue) = with_queue(&mut bench);
             let concurrent = bench.sched.hierarchy.share_rule == ShareRule::Concurrent;
             for &(ns, load, runnable) in &steps {
@@ -137,7 +129,7 @@ proptest! {
         levels in proptest::collection::vec((50u64..100_000, 50u64..100_000), 0..4), own in 50u64..100_000,
         others in 50u64..100_000,
     ) {
-        let mut bench = of(SchedulerKind::Cfs33);
+        let mut bench = Bench::of(SchedulerKind::Cfs33, 2);
         let (mut group, mut expected) = (ROOT, None);
         // At each level the entity of the next group has `weight`, and all others have `rest`.
         for (weight, rest) in levels {
@@ -192,7 +184,7 @@ proptest! {
 #[test]
 fn shares_are_renewed_once_in_a_window() {
     // Until 2.6.37 by time, until 3.7 by the load that was not accounted yet.
-    let mut bench = of(SchedulerKind::Cfs2637);
+    let mut bench = Bench::of(SchedulerKind::Cfs2637, 2);
     let (_, queue) = with_queue(&mut bench);
     let window = bench.sched.hierarchy.shares_window_ns;
     let mut renewed = Vec::new();
@@ -208,7 +200,7 @@ fn shares_are_renewed_once_in_a_window() {
         renewed.windows(2).all(|pair| pair[1] - pair[0] == window),
         "{renewed:?}"
     );
-    let mut bench = of(SchedulerKind::Cfs33);
+    let mut bench = Bench::of(SchedulerKind::Cfs33, 2);
     let (_, queue) = with_queue(&mut bench);
     let window = bench.sched.hierarchy.shares_window_ns;
     for (unaccounted, left) in [(window - 1, window - 1), (window, 0), (window + 1, 0)] {
@@ -242,7 +234,7 @@ fn sources_count_their_lower_and_targets_their_higher_load() {
 
 #[test]
 fn idle_times_are_averaged_over_eight_and_long_ones_cut() {
-    let mut bench = of(SchedulerKind::Cfs33);
+    let mut bench = Bench::of(SchedulerKind::Cfs33, 2);
     let task = bench.threads(ROOT, 1)[0];
     bench.schedule(0);
     let cost = bench.sched.migration_cost_ns;

@@ -48,11 +48,7 @@ fn a_sleeping_thread_counts_with_its_past_where_loads_are_tracked() {
         (SchedulerKind::Cfs33, 3_000, 3_000),
         (SchedulerKind::Cfs412, 512, 2_012),
     ] {
-        let config = HostConfig {
-            sched: SchedConfig::of(kind),
-            ..HostConfig::default()
-        };
-        let mut bench = Bench::new(&config, 1, 1);
+        let mut bench = Bench::of(kind, 1);
         let task = bench.sched.add_thread(3_000, ROOT, None);
         let entity = bench.sched.threads[task].entity;
         bench.sched.hierarchy.entities[entity].tracked = Tracked::steady(1_024);
@@ -71,11 +67,7 @@ fn a_sleeping_thread_counts_with_its_past_where_loads_are_tracked() {
 
 #[test]
 fn a_new_weight_leaves_lag_and_the_rest_of_the_slice() {
-    let config = HostConfig {
-        sched: SchedConfig::of(SchedulerKind::Eevdf612),
-        ..HostConfig::default()
-    };
-    let mut bench = Bench::new(&config, 1, 1);
+    let mut bench = Bench::of(SchedulerKind::Eevdf612, 1);
     let task = bench.sched.add_thread(1, ROOT, None);
     let id = bench.sched.threads[task].entity;
     let average = u64::MAX - 1_000;
@@ -103,11 +95,7 @@ fn a_new_weight_leaves_lag_and_the_rest_of_the_slice() {
 #[test]
 fn a_new_thread_has_half_a_slice_until_its_first_deadline_and_a_woken_one_a_whole() {
     for nice in [0, -5, 5] {
-        let config = HostConfig {
-            sched: SchedConfig::of(SchedulerKind::Eevdf66),
-            ..HostConfig::default()
-        };
-        let mut bench = Bench::new(&config, 1, 1);
+        let mut bench = Bench::of(SchedulerKind::Eevdf66, 1);
         let Rules::Eevdf(eevdf) = bench.sched.hierarchy.policy else {
             panic!("not eevdf")
         };
@@ -158,11 +146,8 @@ fn a_picked_thread_keeps_the_pcpu_until_its_deadline_under_run_to_parity() {
         };
         config.sched.features.run_to_parity = parity;
         let mut bench = Bench::new(&config, 1, 1);
-        let tasks = bench.threads(ROOT, 2);
-        let curr = bench.schedule(0).expect("a thread");
-        let other = *tasks.iter().find(|&&task| task != curr).expect("the other thread");
+        let (curr, other) = bench.pair();
         let hierarchy = &mut bench.sched.hierarchy;
-        let (curr, other) = (bench.sched.threads[curr].entity, bench.sched.threads[other].entity);
         // Both are eligible, and the other's deadline comes first.
         hierarchy.entities[other].deadline = hierarchy.entities[curr].deadline - 1;
         if postponed {
@@ -209,11 +194,7 @@ fn until_2_6_38_a_yield_ends_in_the_queue_of_its_group() {
 #[test]
 fn a_sleeping_thread_counts_where_it_slept_until_its_load_has_decayed_or_it_wakes_elsewhere() {
     let counted = |kind, away| {
-        let config = HostConfig {
-            sched: SchedConfig::of(kind),
-            ..HostConfig::default()
-        };
-        let mut bench = Bench::new(&config, 1, 2);
+        let mut bench = Bench::of(kind, 2);
         let tasks = bench.threads(ROOT, 1);
         bench.schedule(0);
         bench.on(0, |sched, _| sched.sleep(0));

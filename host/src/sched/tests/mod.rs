@@ -55,6 +55,23 @@ impl Bench {
         }
     }
 
+    /// A scheduler of `kind` for the `cores` of one socket.
+    fn of(kind: SchedulerKind, cores: u32) -> Bench {
+        let config = HostConfig {
+            sched: SchedConfig::of(kind),
+            ..HostConfig::default()
+        };
+        Bench::new(&config, 1, cores)
+    }
+
+    /// Adds two threads and runs one of them. Returns their entities, that of the running one first.
+    fn pair(&mut self) -> (EntityId, EntityId) {
+        let tasks = self.threads(ROOT, 2);
+        let curr = self.schedule(0).expect("a thread");
+        let other = *tasks.iter().find(|&&task| task != curr).expect("the other thread");
+        (self.sched.threads[curr].entity, self.sched.threads[other].entity)
+    }
+
     /// Adds and starts `count` threads of nice 0 in `group`.
     fn threads(&mut self, group: GroupId, count: u32) -> Vec<TaskId> {
         (0..count)

@@ -327,11 +327,7 @@ fn a_woken_thread_that_may_preempt_is_picked_before_one_that_deserves_it_a_littl
 #[test]
 fn a_woken_thread_finds_the_pcpu_that_it_used_before_its_last_one() {
     for (kind, found) in [(SchedulerKind::Cfs412, 1), (SchedulerKind::Cfs61, 2)] {
-        let config = HostConfig {
-            sched: SchedConfig::of(kind),
-            ..HostConfig::default()
-        };
-        let mut bench = Bench::new(&config, 1, 4);
+        let mut bench = Bench::of(kind, 4);
         let tasks = bench.threads(ROOT, 2);
         bench.sched.rehome(tasks[0], 0);
         (0..4).for_each(|pcpu| {

@@ -201,11 +201,7 @@ fn a_thread_that_is_picked_again_goes_on_with_its_slice() {
         (SchedulerKind::Cfs412, true),
         (SchedulerKind::Eevdf618, true),
     ] {
-        let config = HostConfig {
-            sched: SchedConfig::of(kind),
-            ..HostConfig::default()
-        };
-        let mut bench = Bench::new(&config, 1, 1);
+        let mut bench = Bench::of(kind, 1);
         let group = bench.sched.add_group(None, 1024).expect("a group");
         let only = bench.threads(group, 1)[0];
         bench.schedule(0);
@@ -242,16 +238,9 @@ fn a_thread_without_protection_is_compared_with_the_others() {
         (SchedulerKind::Eevdf618, true, true),
         (SchedulerKind::Eevdf73, true, true),
     ] {
-        let config = HostConfig {
-            sched: SchedConfig::of(kind),
-            ..HostConfig::default()
-        };
-        let mut bench = Bench::new(&config, 1, 1);
-        let tasks = bench.threads(ROOT, 2);
-        let curr = bench.schedule(0).expect("a thread");
-        let other = *tasks.iter().find(|&&task| task != curr).expect("the other thread");
+        let mut bench = Bench::of(kind, 1);
+        let (curr, other) = bench.pair();
         let hierarchy = &mut bench.sched.hierarchy;
-        let (curr, other) = (bench.sched.threads[curr].entity, bench.sched.threads[other].entity);
         let queue = hierarchy.root(0);
         let policy = hierarchy.policy;
         hierarchy.entities[other].deadline = hierarchy.entities[curr].deadline.wrapping_sub(1);

@@ -4,14 +4,6 @@ use super::super::favor_config::{FavorConfig, YieldFavor};
 use super::*;
 use crate::timers::Timer;
 
-fn bench(kind: SchedulerKind, pcpus: u32) -> Bench {
-    let config = HostConfig {
-        sched: SchedConfig::of(kind),
-        ..HostConfig::default()
-    };
-    Bench::new(&config, 1, pcpus)
-}
-
 /// Adds a thread of `group` that waits on `pcpu`, or runs there if that is idle.
 fn add(bench: &mut Bench, group: GroupId, pcpu: u32) -> TaskId {
     let task = bench.sched.add_thread(weight::NICE_0, group, None);
@@ -26,7 +18,7 @@ fn add(bench: &mut Bench, group: GroupId, pcpu: u32) -> TaskId {
 
 #[test]
 fn a_thread_waits_for_its_pcpu_if_it_is_runnable_and_does_not_run() {
-    let mut bench = bench(SchedulerKind::Cfs33, 2);
+    let mut bench = Bench::of(SchedulerKind::Cfs33, 2);
     let tasks = [add(&mut bench, ROOT, 0), add(&mut bench, ROOT, 0)];
     let sleeps = bench.sched.add_thread(weight::NICE_0, ROOT, None);
     let waits = |task| [0, 1].map(|pcpu| bench.sched.waits_for(task, pcpu));
@@ -37,7 +29,7 @@ fn a_thread_waits_for_its_pcpu_if_it_is_runnable_and_does_not_run() {
 
 #[test]
 fn a_pcpu_that_reschedules_settles_its_own_overdue_thread_and_no_other() {
-    let mut bench = bench(SchedulerKind::Eevdf66, 2);
+    let mut bench = Bench::of(SchedulerKind::Eevdf66, 2);
     (0..4).for_each(|index| {
         add(&mut bench, ROOT, index % 2);
     });
@@ -50,7 +42,7 @@ fn a_pcpu_that_reschedules_settles_its_own_overdue_thread_and_no_other() {
 #[test]
 fn a_polling_pcpu_hears_of_a_thread_that_comes() {
     for polling in [true, false] {
-        let mut bench = bench(SchedulerKind::Cfs33, 2);
+        let mut bench = Bench::of(SchedulerKind::Cfs33, 2);
         add(&mut bench, ROOT, 1);
         bench.sched.set_polling(1, polling);
         add(&mut bench, ROOT, 1);
@@ -65,7 +57,7 @@ fn a_polling_pcpu_hears_of_a_thread_that_comes() {
 #[test]
 fn a_wakeup_by_ipi_goes_elsewhere_if_the_thread_may_not_run_there_any_more() {
     for (allowed, expected) in [(None, 0), (Some(0), 0), (Some(1), 1)] {
-        let mut bench = bench(SchedulerKind::Cfs33, 2);
+        let mut bench = Bench::of(SchedulerKind::Cfs33, 2);
         let task = bench.sched.add_thread(weight::NICE_0, ROOT, None);
         bench.sched.threads[task].state = ThreadState::Waking;
         bench.sched.rq_mut(0).wake_list.push(task);
@@ -86,7 +78,7 @@ fn a_wakeup_by_ipi_goes_elsewhere_if_the_thread_may_not_run_there_any_more() {
 fn a_refilled_group_reschedules_an_idle_pcpu_that_it_gives_work() {
     // The pCPU runs another thread or none, and the throttled queue has a thread or none.
     for (busy, has_work) in [(false, true), (true, true), (false, false)] {
-        let mut bench = bench(SchedulerKind::Cfs33, 2);
+        let mut bench = Bench::of(SchedulerKind::Cfs33, 2);
         let group = bench.sched.add_group(None, 1024).expect("a group");
         bench.sched.set_quota(group, MS, 100 * MS);
         let task = add(&mut bench, group, 1);
@@ -129,7 +121,7 @@ fn a_group_whose_member_sleeps_is_preferred_for_the_rest_of_its_slice() {
         (0, policy::Departure::Sleep, false),
         (1, policy::Departure::Move, false),
     ] {
-        let mut bench = bench(SchedulerKind::Cfs33, 1);
+        let mut bench = Bench::of(SchedulerKind::Cfs33, 1);
         let group = bench.sched.add_group(None, 1024).expect("a group");
         let member = add(&mut bench, group, 0);
         (0..mates).for_each(|_| {
@@ -147,7 +139,7 @@ fn a_group_whose_member_sleeps_is_preferred_for_the_rest_of_its_slice() {
 
 #[test]
 fn a_delayed_thread_that_leaves_at_last_makes_its_group_no_favorite() {
-    let mut bench = bench(SchedulerKind::Eevdf612, 1);
+    let mut bench = Bench::of(SchedulerKind::Eevdf612, 1);
     let group = bench.sched.add_group(None, 1024).expect("a group");
     let (first, second) = (add(&mut bench, group, 0), add(&mut bench, group, 0));
     add(&mut bench, ROOT, 0);
@@ -176,7 +168,7 @@ fn a_delayed_thread_that_leaves_at_last_makes_its_group_no_favorite() {
 fn a_yield_of_a_thread_alone_changes_nothing_under_any_rule() {
     for kind in [SchedulerKind::Cfs33, SchedulerKind::Eevdf66, SchedulerKind::Eevdf73] {
         for alone in [true, false] {
-            let mut bench = bench(kind, 1);
+            let mut bench = Bench::of(kind, 1);
             let task = add(&mut bench, ROOT, 0);
             if !alone {
                 add(&mut bench, ROOT, 0);
@@ -273,7 +265,7 @@ fn a_host_before_quotas_has_none() {
 #[test]
 fn a_thread_that_ends_is_not_delayed() {
     for ends in [true, false] {
-        let mut bench = bench(SchedulerKind::Eevdf612, 1);
+        let mut bench = Bench::of(SchedulerKind::Eevdf612, 1);
         let task = add(&mut bench, ROOT, 0);
         add(&mut bench, ROOT, 0);
         // It has run for longer than its part.
@@ -286,7 +278,7 @@ fn a_thread_that_ends_is_not_delayed() {
 
 #[test]
 fn a_member_that_sleeps_delayed_counted_as_runnable_until_then() {
-    let mut bench = bench(SchedulerKind::Eevdf73, 1);
+    let mut bench = Bench::of(SchedulerKind::Eevdf73, 1);
     let group = bench.sched.add_group(None, 1024).expect("a group");
     let task = add(&mut bench, group, 0);
     add(&mut bench, group, 0);
@@ -304,7 +296,7 @@ fn a_member_that_sleeps_delayed_counted_as_runnable_until_then() {
 
 #[test]
 fn a_change_of_throttling_is_reported_once_however_many_levels_are_throttled() {
-    let mut bench = bench(SchedulerKind::Cfs33, 1);
+    let mut bench = Bench::of(SchedulerKind::Cfs33, 1);
     let outer = bench.sched.add_group(None, 1024).expect("a group");
     let inner = bench.sched.add_group(Some(outer), 1024).expect("a group");
     for group in [outer, inner] {
@@ -333,7 +325,7 @@ fn a_change_of_throttling_is_reported_once_however_many_levels_are_throttled() {
 #[test]
 fn no_thread_moves_where_its_group_is_throttled() {
     for throttled in [true, false] {
-        let mut bench = bench(SchedulerKind::Cfs33, 2);
+        let mut bench = Bench::of(SchedulerKind::Cfs33, 2);
         let group = bench.sched.add_group(None, 1024).expect("a group");
         (0..4).for_each(|_| {
             add(&mut bench, group, 0);

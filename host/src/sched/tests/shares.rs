@@ -92,11 +92,7 @@ fn a_group_that_leaves_a_pcpu_weighs_all_its_shares_on_the_others() {
 
 #[test]
 fn a_new_weight_leaves_the_lag_of_a_group_that_waits_for_threads() {
-    let config = HostConfig {
-        sched: SchedConfig::of(SchedulerKind::Eevdf612),
-        ..HostConfig::default()
-    };
-    let mut bench = Bench::new(&config, 1, 1);
+    let mut bench = Bench::of(SchedulerKind::Eevdf612, 1);
     let group = bench.sched.add_group(None, 1024).expect("a group");
     let hierarchy = &mut bench.sched.hierarchy;
     let queue = hierarchy.queue_of(group, 0);

@@ -31,8 +31,8 @@
 //!   held: the module `check`. For debugging; each lock is larger and slower.
 //! - `slice_extension`: holders of a [`Mutex`] or [`RwLock`] ask the kernel for a few microseconds more rather than be
 //!   preempted inside their critical sections. It needs Linux 7.0 or later, built with this option, on x86-64, and
-//!   glibc 2.41 or later; elsewhere it changes nothing. (Not with `check`.) `docs/programs.md` has what it costs and
-//!   brings.
+//!   glibc 2.41 or later; elsewhere it changes nothing. (Not with `check`.) `docs/programs/types.md` has what it costs
+//!   and brings.
 //! - `loom`, `shuttle`: the types are those of a model checker: [model checks](#model-checks).
 //! - `lock_api_05`: [`RawMutex`] also implements the traits of `lock_api` 0.5, which needs Rust 1.95. (Not with
 //!   `check`.)
@@ -51,8 +51,8 @@
 //!
 //! # What to know before
 //! A call does not panic and is no cancellation point. A child of `fork` may use the locks that the forking thread
-//! held. A mutex is not recursive: a thread that locks it twice waits forever. `docs/programs.md` compares the lock
-//! with others.
+//! held. A mutex is not recursive: a thread that locks it twice waits forever. `docs/programs/behavior.md` compares
+//! the lock with others.
 #![cfg_attr(not(feature = "std"), no_std)]
 
 pub use holdfast_locks as locks;

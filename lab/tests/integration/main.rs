@@ -11,6 +11,7 @@ mod documents;
 mod everywhere;
 mod explained;
 mod files;
+mod findings;
 mod histories;
 mod house;
 mod kernels;

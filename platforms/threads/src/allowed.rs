@@ -46,7 +46,7 @@ pub fn look_at_allowed_cpus() -> u32 {
 ///
 /// A crowd that wakes for one mutex costs less than a chain in which each thread wakes the next one: threads wake one
 /// after the other anyway, and most find the mutex free. That was so for up to 64 threads for each CPU
-/// (docs/programs.md, "Condition variables"). Larger crowds were not measured.
+/// (docs/programs/types.md, "Condition variables"). Larger crowds were not measured.
 const AT_ONCE_PER_CPU: u32 = 64;
 
 /// Returns how many threads a broadcast wakes at once.

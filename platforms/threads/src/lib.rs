@@ -10,8 +10,8 @@
 //!
 //! A lock call does not panic, except an unlock of a lock that no thread holds. It is no cancellation point, and the
 //! child of a `fork` may use the locks that the forking thread held. [`CPUS_MAX`] threads can wait as CPUs at the same
-//! time. Further threads wait without a number: they spin and yield, and are served in no order. `docs/programs.md`
-//! compares the locks with others.
+//! time. Further threads wait without a number: they spin and yield, and are served in no order.
+//! `docs/programs/behavior.md` compares the locks with others.
 //!
 //! Two settings hold for the whole process: how long a thread spins before it halts, and for how long running threads
 //! may overtake the queue of a hybrid lock. A benchmark may also choose each thread's CPU number:

@@ -241,7 +241,7 @@ fn report(program: &Path, circumstance: &str, settings: &[(&str, &str)]) -> Stri
 }
 
 /// The same program with other locks. They are not ours, so the test only reports them (`--nocapture`);
-/// `docs/programs.md` shows the report.
+/// `docs/programs/behavior.md` shows the report.
 #[test]
 fn other_locks_run_through_every_circumstance() {
     if !has_compiler() {

@@ -11,10 +11,10 @@ const FIGURES: &str = "<!-- figures: ";
 /// Begins a comment that says when, where and by what the next table was measured.
 const MEASURED: &str = "<!-- measured: ";
 
-/// The content of `docs/findings/figures.toml`.
+/// The content of `docs/findings/figures.json`.
 #[derive(Deserialize)]
 struct Figures {
-    table: Vec<Table>,
+    tables: Vec<Table>,
 }
 
 #[derive(Clone, Deserialize)]
@@ -105,8 +105,8 @@ fn violations(text: &str, made: &[Table]) -> Vec<String> {
         if let Some(name) = comment.strip_prefix(FIGURES).and_then(|rest| rest.strip_suffix(" -->")) {
             match made.iter().find(|table| table.name == name) {
                 Some(table) if table.rows == *rows => {}
-                Some(_) => found.push(format!("the table {name} is not that of figures.toml")),
-                None => found.push(format!("figures.toml has no table {name}")),
+                Some(_) => found.push(format!("the table {name} is not that of figures.json")),
+                None => found.push(format!("figures.json has no table {name}")),
             }
         } else if !(comment.starts_with(MEASURED) && says_a_day(comment)) {
             found.push(format!("a table without origin: {}", rows[0]));
@@ -141,13 +141,13 @@ fn violations(text: &str, made: &[Table]) -> Vec<String> {
 
 #[test]
 fn pages_show_what_their_commands_have_printed() {
-    let figures: Figures = toml::from_str(&read("figures.toml")).expect("the figures");
+    let figures: Figures = serde_json::from_str(&read("figures.json")).expect("the figures");
     let pages = pages();
     assert!(pages.len() >= 10, "{} pages", pages.len());
-    for table in &figures.table {
+    for table in &figures.tables {
         assert!(
             pages.iter().any(|(page, _)| *page == table.page),
-            "figures.toml: no page {}",
+            "figures.json: no page {}",
             table.page
         );
         assert!(
@@ -158,7 +158,7 @@ fn pages_show_what_their_commands_have_printed() {
     }
     for (page, text) in &pages {
         let made: Vec<Table> = figures
-            .table
+            .tables
             .iter()
             .filter(|table| table.page == *page)
             .cloned()
@@ -220,7 +220,7 @@ fn a_page_that_differs_from_its_data_is_found() {
     assert!(check(page).is_empty(), "{:?}", check(page));
     assert_eq!(
         check(&page.replace("| 1 |", "| 2 |")),
-        ["the table b is not that of figures.toml"]
+        ["the table b is not that of figures.json"]
     );
     assert_eq!(
         check(&page.replace("--seeds 2", "--seeds 3")),

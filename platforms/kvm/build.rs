@@ -18,7 +18,7 @@ fn main() {
         "locks",
         "guest",
         "workloads",
-        "platforms/words",
+        "locks/words",
         "platforms/kvm/image",
         "platforms/kvm/protocol",
     ] {

@@ -1,4 +1,4 @@
-//! A thread of a bare-metal program, as the CPU on which its locks run. It is in virtual time what `platforms/threads`
+//! A thread of a bare-metal program, as the CPU on which its locks run. It is in virtual time what `programs/threads`
 //! is on a real system.
 //!
 //! How it waits, halts and shares is [`holdfast_locks::thread`], the same source as there. Below it are system calls.

@@ -365,8 +365,7 @@ fn an_installed_library_exports_its_functions_only_and_serves_the_tutorial() {
     println!("the shared library has {bytes} bytes");
     assert!(bytes < 1 << 20, "{bytes} bytes");
 
-    let tutorial =
-        std::fs::read_to_string(here().join("../../../docs/tutorial/embed-a-lock.md")).expect("the document");
+    let tutorial = std::fs::read_to_string(here().join("../../docs/tutorial/embed-a-lock.md")).expect("the document");
     let (_, program) = tutorial.split_once("```c\n").expect("a C program");
     let (program, _) = program.split_once("```").expect("the end of the program");
     std::fs::write(&source, program).expect("writable");

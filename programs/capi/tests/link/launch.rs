@@ -1,4 +1,4 @@
-//! How tests build a library, and run compilers and programs. The tests of `platforms/threads/preload` use it, too.
+//! How tests build a library, and run compilers and programs. The tests of `programs/preload` use it, too.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::coverage::dead_command;
+
 /// Begins a comment that names a table of the data.
 const FIGURES: &str = "<!-- figures: ";
 /// Begins a comment that says when, where and by what the next table was measured.
@@ -155,6 +157,10 @@ fn pages_show_what_their_commands_have_printed() {
             "{}",
             table.commit
         );
+        // Quotation marks are the shell's.
+        let commands = table.commands.iter().map(|command| command.replace('\'', ""));
+        let dead = commands.filter_map(|command| dead_command(command.strip_prefix("holdfast ")?));
+        assert_eq!(dead.collect::<Vec<_>>(), Vec::<String>::new(), "{}", table.name);
     }
     for (page, text) in &pages {
         let made: Vec<Table> = figures

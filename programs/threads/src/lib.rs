@@ -10,8 +10,11 @@
 //!
 //! A lock call does not panic, except an unlock of a lock that no thread holds. It is no cancellation point, and the
 //! child of a `fork` may use the locks that the forking thread held. [`CPUS_MAX`] threads can wait as CPUs at the same
-//! time. Further threads wait without a number: they spin and yield, and are served in no order. `docs/programs.md`
-//! compares the locks with others.
+//! time. Further threads wait without a number: they spin and yield, and are served in no order.
+//!
+//! On Linux no call allocates memory, opens a file, or takes a lock of another library: what that needs is done when
+//! the code is loaded. There is one exception. A plugin's first call in a thread may let the C library allocate the
+//! plugin's thread-local variables.
 //!
 //! Two settings hold for the whole process: how long a thread spins before it halts, and for how long running threads
 //! may overtake the queue of a hybrid lock. A benchmark may also choose each thread's CPU number:
@@ -72,12 +75,3 @@ pub use slice::{Extended, has_slice_extension};
 pub use slot::{CPUS_MAX, ClaimError, claim};
 pub use spin::{SPIN_THRESHOLD_DEFAULT, TURN_DEFAULT, set_spin_threshold, set_turn, spin_threshold, turn};
 pub use word::has_restartable_sequences;
-
-/// Makes what waits need. After that no call of a lock or condition variable allocates memory or opens a file. The
-/// memory, 0.6 MB, takes up room as it is used. A program with [`Extended`] locks also calls [`has_slice_extension`].
-pub fn prepare() {
-    // The results are not needed: what cannot be had now is looked for again.
-    let _ = (cpu::waiting(), allowed::cpus(), has_restartable_sequences());
-    #[cfg(target_os = "linux")]
-    let _ = exit::key();
-}

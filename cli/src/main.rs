@@ -2,6 +2,9 @@
 //!
 //! Results go to standard output, everything else (progress, remarks, errors) to standard error. Every outcome
 //! becomes an exit status in [`status`] only.
+//!
+//! `signal.rs` is what an interruption does. The feature `real-host` adds the commands of that crate; without it
+//! `without_real_host.rs` answers them.
 #![forbid(unsafe_code)]
 // These macros panic if the stream is closed: see `say!` and `output`.
 #![deny(clippy::print_stderr, clippy::print_stdout)]

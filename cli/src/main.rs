@@ -1,10 +1,10 @@
 //! The command `holdfast`: parse, call, print.
 //!
-//! Results go to standard output, everything else (progress, remarks, errors) to standard error. Every outcome
-//! becomes an exit status in [`status`] only.
-//!
 //! `signal.rs` is what an interruption does. The feature `real-host` adds the commands of that crate; without it
 //! `without_real_host.rs` answers them.
+//!
+//! Results go to standard output, everything else (progress, remarks, errors) to standard error. Every outcome
+//! becomes an exit status in [`status`] only.
 #![forbid(unsafe_code)]
 // These macros panic if the stream is closed: see `say!` and `output`.
 #![deny(clippy::print_stderr, clippy::print_stdout)]

@@ -7,7 +7,7 @@
 //!
 //! # Where things are
 //! It begins in `events.rs` `handle`. `host.rs` `Host` composes the state of its wings:
-//! - `vcpu/`: entry, exit, halt, hypercalls, steal time, user space, migration, vCPUs that come and go, and guests that
+//! - `vcpu/`: entry, exit, halt, hypercalls, steal time, user space, migration, VMs that come and go, and guests that
 //!   are hypervisors (`nested.rs` `vmrun`).
 //! - `interrupts/`: LAPIC, I/O APIC, MSIs, PV EOI, PV IPI. `interrupts/mod.rs` is the one door: no code outside names
 //!   AVIC or APICv. `handshake.rs` and `posting.rs` have the memory operations by which hardware and hypervisor agree,

@@ -36,6 +36,11 @@
 //!   readers write no common cache line.
 //! - [`Osq`] is the queue of CPUs that spin for a sleeping lock.
 //! - [`conformance`] checks that a platform keeps the contract of these traits.
+//!
+//! # Where things are
+//! `kind.rs` lists the kinds, and `guard.rs` has the guards. `exclusive.rs` argues for each lock why it excludes.
+//! `thread.rs` says how a thread waits, halts and shares, and `changeover.rs` when its unlocks are exchanges. The tests
+//! are a stepping machine over all schedules, and `conformance.rs`, which every platform calls.
 #![no_std]
 
 extern crate alloc;

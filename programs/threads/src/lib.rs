@@ -28,6 +28,14 @@
 //! holdfast_threads::claim(CpuId(0))?;
 //! # Ok::<(), holdfast_threads::ClaimError>(())
 //! ```
+//!
+//! # Where things are
+//! `cpu.rs` implements the traits, `park.rs` has the parkers, `os/` how they sleep (on Linux in futexes, elsewhere by
+//! the standard library), `slot.rs` which thread is which CPU, `allowed.rs` how many CPUs there are, `raw.rs` the locks
+//! for `lock_api`, `rwlock.rs` and `requeue.rs` the other raw types, `readers.rs` where readers of a lock with a bias
+//! announce themselves, `timed.rs` waits with a time limit, `fork.rs` what a child inherits, `slice.rs` how a holder
+//! asks the kernel for more time. Words on x86-64 are those of `holdfast-words`, where bytes are stored as bytes.
+//! Elsewhere they are atomic integers, accessed as a whole (`portable.rs`).
 
 /// The code of the tutorial and of the README, which is compiled and run as documentation tests.
 #[cfg(doctest)]

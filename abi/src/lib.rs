@@ -8,6 +8,9 @@
 //! and no behavior.
 //!
 //! **Invariant**: no dependency, and no type by which one side could reach into the other.
+//!
+//! # Where things are
+//! `memory.rs` has the only trait: words that hypervisor and hardware share. Tests are next to the code.
 #![no_std]
 #![forbid(unsafe_code)]
 

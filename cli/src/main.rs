@@ -1,5 +1,8 @@
 //! The command `holdfast`: parse, call, print.
 //!
+//! `signal.rs` is what an interruption does. The feature `real-host` adds the commands of that crate; without it
+//! `without_real_host.rs` answers them.
+//!
 //! Results go to standard output, everything else (progress, remarks, errors) to standard error. Every outcome
 //! becomes an exit status in [`status`] only.
 #![forbid(unsafe_code)]

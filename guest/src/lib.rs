@@ -17,6 +17,18 @@
 //!
 //! A lower layer calls a higher one only through `sched`'s `TaskHooks`, where a task begins and where a dead one is
 //! gone, and through the closure that interrupt dispatch gives to `smp`.
+//!
+//! # Where things are
+//! A guest begins in `boot.rs` `image`. `costs.rs` has hold times and costs with their sources. `measured.rs` `execute`
+//! does instead what a profile in `kernels/` says, which `lab/src/kernel.rs` reads. `fs/disk.rs` has what files on a
+//! disk lock, and `fs/journal.rs` how ext4 commits. `ipi.rs` chooses how interrupts to several CPUs are sent.
+//! `micro.rs` runs on bare CPUs instead of the kernel, for `calibrate --kvm`. The machine's terms are the hardware's:
+//! MSRs, LAPIC registers, HLT, hypercalls. Tests run on the simulator.
+//!
+//! # Bare metal
+//! With `bare_metal` there is no guest. The same kernel and workload run on the pCPUs, under the host's scheduler
+//! (`machine.rs` `Threads`, `hosted.rs`). Each task is a host thread that is preempted only where a kernel without
+//! `CONFIG_PREEMPT` is.
 #![no_std]
 
 extern crate alloc;

@@ -2,6 +2,22 @@
 //! appended to the caller's buffer.
 //!
 //! It has no clock, I/O, threads or callbacks. Virtual time, a fuzzer, a table-driven test or real exits can drive it.
+//!
+//! No guest can make it panic.
+//!
+//! # Where things are
+//! It begins in `events.rs` `handle`. `host.rs` `Host` composes the state of its wings:
+//! - `vcpu/`: entry, exit, halt, hypercalls, steal time, user space, migration, VMs that come and go, and guests that
+//!   are hypervisors (`nested.rs` `vmrun`).
+//! - `interrupts/`: LAPIC, I/O APIC, MSIs, PV EOI, PV IPI. `interrupts/mod.rs` is the one door: no code outside names
+//!   AVIC or APICv. `handshake.rs` and `posting.rs` have the memory operations by which hardware and hypervisor agree,
+//!   over any memory, so that loom explores them.
+//! - `pause/`: pause exits (`pause/mod.rs` `on_spin`), hints of guests, and windows. Each kernel's handling is a preset
+//!   in `pause/config.rs`.
+//! - `sched/`: one machinery of entities, queues and groups (`hierarchy.rs`) that asks a policy (`cfs.rs`, `eevdf.rs`)
+//!   what to do within a queue. A version is a set of parameters (`sched/config.rs`).
+//!
+//! The tests are random guests with a small clock, and a model of the APIC manual (`host/tests/host/apic_model`).
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -3,6 +3,20 @@
 //! A TOML file becomes an [`Experiment`](experiment::Experiment). With the user's options it becomes a
 //! [`Plan`](plan::Plan) of cells and seeds. A [run](run::run) of the plan gives [`Results`](results::Results), which
 //! are written, read, [compared](compare) and [explained](explain).
+//!
+//! # Where things are
+//! - `experiment.rs`, `options.rs` and `plan.rs` make a plan, `run.rs` `run` runs it, `results.rs` keeps it. A mistake
+//!   in a file is reported with file, line, key, found and expected.
+//! - A key reaches its parameter by `keys/mod.rs` and the tables in `keys/table/`. Its documentation is the first
+//!   paragraph of the doc comment of that parameter's field, which `lab/build.rs` collects.
+//! - `units/` divides a plan among processes: `units/record.rs` is a finished unit, `merge.rs` `merge` puts them
+//!   together, `engines.rs` writes the jobs of engines.
+//! - `adaptive.rs` `run` adds seeds until intervals are narrow, and `sweep.rs` `groups` finds the cells along a swept
+//!   key.
+//!
+//! # Scale
+//! A run at scale *s* does that share of the work, and elapsed times are reported divided by *s*. What is metastable
+//! does not scale: a convoy that has begun does not end, so a longer run spends a larger part of its time in it.
 #![forbid(unsafe_code)]
 
 pub mod adaptive;

@@ -8,39 +8,57 @@
 //!   because the unlocker removes it before it releases the lock.
 //! - Removal leaves holes, so a lookup does not stop at an empty entry but only at the end of the table.
 
-use alloc::boxed::Box;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::platform::{Platform, Word};
+use crate::slots::Slots;
 
 /// The number of entries on a cache line of 64 bytes, with 64-bit addresses.
 const PER_LINE: usize = 4;
 /// The smallest number of entries: a page of 4 KiB.
 const ENTRIES_MIN: usize = 256;
 
+/// An entry of the table of queue heads that halt.
 #[derive(Debug)]
-struct Entry<W, A> {
+pub struct QueueHead<W, A> {
     /// The key of the lock, or 0 if the entry is empty.
     lock: A,
     /// The code of the waiter's node. Valid once the locked byte says that the waiter is listed.
     node: W,
 }
 
+impl<W, A> QueueHead<W, A> {
+    /// Makes an empty entry; both words must be zero. Usable in a `static`.
+    pub const fn from_words(lock: A, node: W) -> Self {
+        QueueHead { lock, node }
+    }
+}
+
 /// The listed waiters: for each lock whose head of the queue halts, the node of that head.
 #[derive(Debug)]
-pub(crate) struct LockTable<W, A> {
-    entries: Box<[Entry<W, A>]>,
+pub(crate) struct LockTable<W: 'static, A: 'static> {
+    entries: Slots<QueueHead<W, A>>,
+}
+
+impl<W, A> LockTable<W, A> {
+    /// Makes a table of empty entries.
+    pub const fn from_static(entries: &'static [QueueHead<W, A>]) -> Self {
+        assert!(entries.len() >= ENTRIES_MIN && entries.len().is_power_of_two());
+        LockTable {
+            entries: Slots::Static(entries),
+        }
+    }
 }
 
 impl<W: Word<u32>, A: Word<usize>> LockTable<W, A> {
     /// Makes an empty table with room for `heads` waiters that head a queue at the same time.
     pub fn new(heads: usize) -> Self {
         let entries = heads.max(ENTRIES_MIN).next_power_of_two();
-        let entry = |_| Entry {
+        let entry = |_| QueueHead {
             lock: A::new(0),
             node: W::new(0),
         };
-        let entries: Box<[Entry<W, A>]> = (0..entries).map(entry).collect();
+        let entries: Slots<QueueHead<W, A>> = (0..entries).map(entry).collect();
         for entries in entries.chunks(PER_LINE) {
             let line = entries[0].lock.line();
             for entry in entries {
@@ -56,7 +74,7 @@ impl<W: Word<u32>, A: Word<usize>> LockTable<W, A> {
     where
         P: Platform<Word = W, Address = A>,
     {
-        for entry in &self.entries {
+        for entry in self.entries.iter() {
             // A write to an untouched page would copy it. ORDERING: Relaxed, both; see `WaitTable::abandon`.
             if cpu.load_address(&entry.lock, Relaxed) != 0 {
                 cpu.store_address(&entry.lock, 0, Relaxed);
@@ -76,7 +94,7 @@ impl<W: Word<u32>, A: Word<usize>> LockTable<W, A> {
     }
 
     /// Returns the entries in the order in which `key` is looked up.
-    fn probe(&self, key: usize) -> impl Iterator<Item = &Entry<W, A>> {
+    fn probe(&self, key: usize) -> impl Iterator<Item = &QueueHead<W, A>> {
         let bits = self.entries.len().ilog2();
         // Multiplicative (Fibonacci) hashing, whose upper bits are the well-mixed ones.
         let hash = ((key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - bits)) as usize;

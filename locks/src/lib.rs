@@ -36,6 +36,11 @@
 //!   readers write no common cache line.
 //! - [`Osq`] is the queue of CPUs that spin for a sleeping lock.
 //! - [`conformance`] checks that a platform keeps the contract of these traits.
+//!
+//! # Where things are
+//! `kind.rs` lists the kinds, and `guard.rs` has the guards. `exclusive.rs` argues for each lock why it excludes.
+//! `thread.rs` says how a thread waits, halts and shares, and `changeover.rs` when its unlocks are exchanges. The tests
+//! are a stepping machine over all schedules, and `conformance.rs`, which every platform calls.
 #![no_std]
 
 extern crate alloc;
@@ -68,6 +73,7 @@ mod requeue;
 mod select;
 mod sharing;
 mod simple_unfair_qspin;
+mod slots;
 #[cfg(test)]
 mod solo;
 mod stats;
@@ -91,11 +97,12 @@ pub use condvar::{Condvar, CondvarSlot, CondvarTable};
 pub use exchange_qspin::ExchangeQspin;
 pub use exclusive::Exclusive;
 pub use guard::{Guard, IrqGuard, SpinLock};
+pub use hash::QueueHead;
 pub use kind::{BootLock, LockKind, UnknownLock};
 pub use layout::{Layout, Narrow, Numerous, PendingLayout, Wide};
 pub use numerous_qspin::NumerousQspin;
 pub use osq::{Osq, OsqTable};
-pub use paravirt::{Paravirt, WaitTable};
+pub use paravirt::{HaltedCpu, Paravirt, WaitTable};
 pub use platform::{Budget, CpuId, Interrupts, Line, Platform, Word};
 pub use preemptable_ticket::PreemptableTicket;
 pub use pv_qspin::{AheadPvQspin, EarlyPvQspin, HybridPvQspin, PvQspin, PvQueued, UnfairPvQspin, WidePvQspin};

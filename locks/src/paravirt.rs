@@ -1,14 +1,14 @@
 //! Halting and kicking: the trait of virtual CPUs, and the table of halted waiters that all paravirtual locks of a
 //! guest share.
 
-use alloc::boxed::Box;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::hash::LockTable;
+use crate::hash::{LockTable, QueueHead};
 use crate::layout::NODES_PER_CPU;
 use crate::platform::{Budget, CpuId, Interrupts, Platform, Word};
 use crate::sharing::Sharing;
+use crate::slots::Slots;
 use crate::stats::{Event, Recorder};
 use crate::steps::Steps;
 
@@ -78,7 +78,7 @@ pub unsafe trait Paravirt: Interrupts {
 
 /// The registration record of one CPU (Linux: `struct kvm_lock_waiting`).
 #[derive(Debug)]
-struct LockWaiting<W, A> {
+pub struct HaltedCpu<W, A> {
     /// The key of the lock that this CPU waits for, or 0.
     lock: A,
     /// The ticket that this CPU waits for. Valid while `lock` is not 0.
@@ -87,13 +87,20 @@ struct LockWaiting<W, A> {
     kicked_at: AtomicU64,
 }
 
-impl<W: Word<u32>, A: Word<usize>> LockWaiting<W, A> {
-    fn new() -> Self {
-        let record = LockWaiting {
-            lock: A::new(0),
-            want: W::new(0),
+impl<W, A> HaltedCpu<W, A> {
+    /// Makes the record of a CPU that does not wait; both words must be zero. Usable in a `static`.
+    pub const fn from_words(lock: A, want: W) -> Self {
+        HaltedCpu {
+            lock,
+            want,
             kicked_at: AtomicU64::new(0),
-        };
+        }
+    }
+}
+
+impl<W: Word<u32>, A: Word<usize>> HaltedCpu<W, A> {
+    fn new() -> Self {
+        let record = Self::from_words(A::new(0), W::new(0));
         record.want.place(record.lock.line());
         record
     }
@@ -104,12 +111,32 @@ impl<W: Word<u32>, A: Word<usize>> LockWaiting<W, A> {
 /// For ticket locks it is a bitmap of CPUs with a record for each CPU, for queued locks a hash table from a lock to the
 /// head of its queue.
 #[derive(Debug)]
-pub struct WaitTable<W, A> {
+pub struct WaitTable<W: 'static, A: 'static> {
     /// The CPUs that are registered, 32 in each word. Linux: `waiting_cpus`.
-    cpus: Box<[W]>,
+    cpus: Slots<W>,
     /// One record for each CPU.
-    records: Box<[LockWaiting<W, A>]>,
+    records: Slots<HaltedCpu<W, A>>,
     pub(crate) locks: LockTable<W, A>,
+}
+
+impl<W, A> WaitTable<W, A> {
+    /// Makes an empty table of memory that its caller reserves: a word that is zero for each 32 CPUs, a record for each
+    /// CPU, and an entry for each queued lock for which a CPU may halt at the same time. Usable in a `static`.
+    ///
+    /// # Panics
+    /// If there are fewer words than records need, or if the number of `heads` is below 256 or no power of two.
+    pub const fn from_static(
+        cpus: &'static [W],
+        records: &'static [HaltedCpu<W, A>],
+        heads: &'static [QueueHead<W, A>],
+    ) -> Self {
+        assert!(cpus.len() >= records.len().div_ceil(32));
+        WaitTable {
+            cpus: Slots::Static(cpus),
+            records: Slots::Static(records),
+            locks: LockTable::from_static(heads),
+        }
+    }
 }
 
 impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
@@ -122,7 +149,7 @@ impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
     pub fn with_levels(cpus: usize, levels: usize) -> Self {
         WaitTable {
             cpus: (0..cpus.div_ceil(32)).map(|_| W::new(0)).collect(),
-            records: (0..cpus).map(|_| LockWaiting::new()).collect(),
+            records: (0..cpus).map(|_| HaltedCpu::new()).collect(),
             locks: LockTable::new(levels * cpus),
         }
     }
@@ -143,7 +170,7 @@ impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
     }
 
     /// Returns the record of `cpu`.
-    fn record(&self, cpu: CpuId) -> &LockWaiting<W, A> {
+    fn record(&self, cpu: CpuId) -> &HaltedCpu<W, A> {
         &self.records[cpu.0 as usize]
     }
 

@@ -67,7 +67,7 @@ pub unsafe trait Platform {
     /// A shared 32-bit word: a lock word, a queue link, a flag.
     type Word: Word<u32> + 'static;
     /// A shared word that can hold a lock's [`key`](Platform::key).
-    type Address: Word<usize>;
+    type Address: Word<usize> + 'static;
 
     /// Returns this CPU's number.
     fn cpu(&self) -> CpuId;

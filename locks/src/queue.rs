@@ -4,12 +4,12 @@
 //! *code*: CPU and index, as they stand in the tail field of a lock word. Links between nodes are codes, never
 //! pointers.
 
-use alloc::boxed::Box;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use core::sync::atomic::compiler_fence;
 
 use crate::layout::{Layout, NODES_PER_CPU};
 use crate::platform::{CpuId, Line, Platform, Word, wait_for};
+use crate::slots::Slots;
 
 /// The place of one waiter in a queue. It takes half a cache line, like `struct qnode` of Linux 5.0 and later. (In
 /// Linux 4.2 to 4.20 the paravirtual state was on a second line.)
@@ -89,30 +89,20 @@ impl<W> CpuNodes<W> {
 /// The queue nodes of all CPUs of one guest.
 #[derive(Debug)]
 pub struct NodeTable<W: 'static> {
-    cpus: Cpus<W>,
-}
-
-#[derive(Debug)]
-enum Cpus<W: 'static> {
-    Owned(Box<[CpuNodes<W>]>),
-    Static(&'static [CpuNodes<W>]),
+    cpus: Slots<CpuNodes<W>>,
 }
 
 impl<W> NodeTable<W> {
     /// Makes a table of unused nodes, of which those in use take up memory. Usable in a `static`.
     pub const fn from_static(cpus: &'static [CpuNodes<W>]) -> Self {
         NodeTable {
-            cpus: Cpus::Static(cpus),
+            cpus: Slots::Static(cpus),
         }
     }
 
     /// Returns the nodes of `cpu`.
     pub(crate) fn of(&self, cpu: CpuId) -> &CpuNodes<W> {
-        let cpus: &[CpuNodes<W>] = match &self.cpus {
-            Cpus::Owned(cpus) => cpus,
-            Cpus::Static(cpus) => cpus,
-        };
-        &cpus[cpu.0 as usize]
+        &self.cpus[cpu.0 as usize]
     }
 }
 
@@ -123,14 +113,12 @@ impl<W: Word<u32>> NodeTable<W> {
             nodes: core::array::from_fn(|_| Node::new()),
             random: W::new(0),
         };
-        let cpus: Box<[CpuNodes<W>]> = (0..cpus).map(cpu).collect();
+        let cpus: Slots<CpuNodes<W>> = (0..cpus).map(cpu).collect();
         for nodes in cpus.iter().flat_map(|cpu| cpu.nodes.chunks(NODES_PER_LINE)) {
             let line = nodes[0].next.line();
             nodes.iter().for_each(|node| node.place(line));
         }
-        NodeTable {
-            cpus: Cpus::Owned(cpus),
-        }
+        NodeTable { cpus }
     }
 
     /// Gives up all nodes of `gone`, a CPU that has vanished while it waited.

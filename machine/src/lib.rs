@@ -2,6 +2,11 @@
 //! costs of a machine profile.
 //!
 //! Nothing here waits or advances a clock. The caller passes the time and charges the costs.
+//!
+//! # Where things are
+//! `queue.rs` orders events, `lines.rs` charges cache lines, `pause.rs` computes skipped spins, `profile.rs` has the
+//! costs. `avic/`, `apicv/`, `iommu.rs` and `vtd.rs` do what the hardware does. Tests are next to the code, and under
+//! loom in `platforms/model`.
 #![forbid(unsafe_code)]
 
 pub mod apicv;

@@ -3,6 +3,8 @@
 //!
 //! **Common random numbers**: each work item draws from streams of its own, split by purpose, so that two runs that
 //! differ in a lock do the same work. **No machine**: a program uses system calls and its own time, nothing below.
+//!
+//! `workload.rs` is the one list of programs.
 #![no_std]
 #![forbid(unsafe_code)]
 

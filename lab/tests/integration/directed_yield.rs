@@ -3,6 +3,7 @@
 
 use std::num::NonZeroUsize;
 
+use holdfast_host::SchedulerKind;
 use holdfast_lab::experiment::Experiment;
 use holdfast_lab::options::Options;
 use holdfast_lab::plan::Plan;
@@ -210,4 +211,38 @@ fn amd_s_pause_filter_exits_more_often_the_fewer_pauses_pass_and_the_farther_apa
     };
     assert!(without(1) > 0.0);
     assert_eq!(without(1), without(128));
+}
+
+/// The numbers of a kernel's version at the end of `name`.
+fn version(name: &str) -> Vec<u32> {
+    let name = match name {
+        "sleep-100us" => "2.6.37",
+        "directed-yield-2011" => "3.3",
+        name => name.rsplit('-').next().unwrap_or_default(),
+    };
+    let numbers = name.split('.').map(|number| number.parse().expect("a version"));
+    numbers.collect()
+}
+
+#[test]
+fn each_handler_of_the_map_runs_with_the_scheduler_of_its_kernel() {
+    let file = shipped::find(shipped::EXPERIMENTS, "directed-yield-grid").expect("it is shipped");
+    let value = |line: &str, key: &str| {
+        let (_, rest) = line.split_once(&format!("\"{key}\" = \""))?;
+        rest.split('"').next().map(str::to_owned)
+    };
+    let mut handlers = 0;
+    for line in file.text.lines().filter(|line| line.starts_with("set = ")) {
+        let Some((handler, scheduler)) = value(line, "host.pause_exit").zip(value(line, "host.scheduler")) else {
+            continue;
+        };
+        if handler == "none" {
+            continue;
+        }
+        let names = SchedulerKind::ALL.map(SchedulerKind::name);
+        let mut older = names.into_iter().filter(|name| version(name) <= version(&handler));
+        assert_eq!(older.next_back(), Some(scheduler.as_str()), "{handler}");
+        handlers += 1;
+    }
+    assert!(handlers >= 6, "{handlers} handlers");
 }

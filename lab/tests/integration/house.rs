@@ -3,49 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Every package with the packages of ours that it may depend on.
-const EDGES: &[(&str, &[&str])] = &[
-    ("abi", &[]),
-    ("locks", &[]),
-    ("programs/holdfast", &["locks", "threads"]),
-    ("machine", &["abi"]),
-    ("guest", &["abi", "locks"]),
-    ("workloads", &["guest", "locks"]),
-    ("host", &["abi"]),
-    (
-        "platforms/sim",
-        &["abi", "guest", "host", "locks", "machine", "workloads"],
-    ),
-    ("locks/words", &[]),
-    ("programs/threads", &["locks", "words"]),
-    ("programs/capi", &["threads"]),
-    ("programs/peers", &[]),
-    ("programs/preload", &["threads"]),
-    ("platforms/model", &["abi", "host", "locks", "machine"]),
-    ("platforms/kvm", &["abi", "locks", "protocol", "workloads"]),
-    ("platforms/kvm/protocol", &["locks", "workloads"]),
-    (
-        "platforms/kvm/image",
-        &["abi", "guest", "locks", "protocol", "words", "workloads"],
-    ),
-    ("lab", &["host", "locks", "machine", "sim", "workloads"]),
-    (
-        "real-host",
-        &[
-            "host",
-            "kvm",
-            "lab",
-            "locks",
-            "machine",
-            "peers",
-            "sim",
-            "threads",
-            "workloads",
-        ],
-    ),
-    ("cli", &["lab", "real-host"]),
-];
-
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
@@ -75,17 +32,55 @@ fn dependencies(member: &str) -> Vec<String> {
         .collect()
 }
 
+/// The last part of a package's folder.
+fn short(member: &str) -> &str {
+    member.rsplit('/').next().unwrap_or(member)
+}
+
+/// Every package with the packages of ours that it may depend on, as the list under "Allowed edges" in `text` says.
+fn edges(text: &str) -> BTreeMap<String, Vec<String>> {
+    let section = text
+        .split("## Allowed edges")
+        .nth(1)
+        .expect("ARCHITECTURE.md lists edges");
+    let list = section.split("```").nth(1).expect("the list is a block of code");
+    let names = |names: &str| names.split(',').map(|name| name.trim().to_owned()).collect::<Vec<_>>();
+    let mut edges = BTreeMap::new();
+    for line in list.lines().filter(|line| !line.is_empty()) {
+        let (from, to) = match line.split_once(" → ") {
+            Some((from, to)) => (from, names(to)),
+            None => (
+                line.strip_suffix(": nothing").expect("`a → b` or `a: nothing`"),
+                Vec::new(),
+            ),
+        };
+        for from in names(from) {
+            assert!(edges.insert(from, to.clone()).is_none(), "{line}: a second line");
+        }
+    }
+    edges
+}
+
 #[test]
 fn rooms_use_only_the_rooms_that_they_may() {
-    let allowed: BTreeMap<&str, &[&str]> = EDGES.iter().copied().collect();
-    for member in members() {
+    let allowed = edges(&read("ARCHITECTURE.md"));
+    let members = members();
+    for member in &members {
         let may = allowed
-            .get(member.as_str())
-            .unwrap_or_else(|| panic!("{member} is not in the list of rooms"));
-        for used in dependencies(&member) {
+            .get(short(member))
+            .unwrap_or_else(|| panic!("{member} is not in the list of edges"));
+        for used in dependencies(member) {
             assert!(
-                may.contains(&used.as_str()),
+                may.contains(&used),
                 "{member} uses {used}: a new edge is a decision, written down"
+            );
+        }
+    }
+    for (from, to) in &allowed {
+        for name in [from].into_iter().chain(to) {
+            assert!(
+                members.iter().any(|member| short(member) == name),
+                "the list of edges has {name}, which is no package"
             );
         }
     }
@@ -95,9 +90,8 @@ fn rooms_use_only_the_rooms_that_they_may() {
 fn what_the_architecture_names_exists() {
     let text = read("ARCHITECTURE.md");
     for member in members() {
-        let last = member.rsplit('/').next().unwrap_or(&member);
         assert!(
-            text.contains(&format!("{last}/")),
+            text.contains(&format!("{}/", short(&member))),
             "ARCHITECTURE.md does not mention {member}"
         );
     }
@@ -107,6 +101,91 @@ fn what_the_architecture_names_exists() {
             "ARCHITECTURE.md names {path}, which does not exist"
         );
     }
+}
+
+#[test]
+fn the_architecture_stays_short() {
+    let (architecture, readme) = (read("ARCHITECTURE.md"), read("README.md"));
+    assert!(architecture.len() <= 14_000, "{} bytes", architecture.len());
+    assert!(readme.lines().count() <= 110, "{} lines", readme.lines().count());
+}
+
+/// The head of a package, which says where things are in it.
+fn head(member: &str) -> String {
+    let file = ["lib.rs", "main.rs"].map(|file| format!("{member}/src/{file}"));
+    let file = file.iter().find(|file| root().join(file).exists());
+    let source = read(file.unwrap_or_else(|| panic!("{member} has neither lib.rs nor main.rs")));
+    let lines = source.lines().filter_map(|line| line.strip_prefix("//!"));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// The paths, relative to the root, of all Rust files and folders below `folder`.
+fn below(folder: &str, found: &mut Vec<String>) {
+    let entries = std::fs::read_dir(root().join(folder)).unwrap_or_else(|error| panic!("{folder}: {error}"));
+    for entry in entries {
+        let entry = entry.expect("a readable folder");
+        let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+        if entry.path().is_dir() {
+            below(&path, found);
+            found.push(path + "/");
+        } else if path.ends_with(".rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The files that the code span `span` in the head of `member` may mean: a path from the root, or the end of a path
+/// below the package's `src`. `None` if it is no path.
+fn meant(member: &str, span: &str) -> Option<Vec<String>> {
+    let is_ours = (span.ends_with(".rs") || span.ends_with('/')) && !span.contains([' ', '*', '<', '$']);
+    if is_path(span) && root().join(span).exists() {
+        return Some(vec![span.to_owned()]);
+    }
+    let mut found = Vec::new();
+    below(&format!("{member}/src"), &mut found);
+    found.retain(|path| path.ends_with(&format!("/{span}")));
+    (is_ours || is_path(span)).then_some(found)
+}
+
+/// What the head `text` of `member` names and does not exist.
+fn dead(member: &str, text: &str) -> Vec<String> {
+    let mut dead = Vec::new();
+    let spans = code_spans(text);
+    for (at, (span, between)) in spans.iter().enumerate() {
+        let Some(files) = meant(member, span) else {
+            continue;
+        };
+        if files.is_empty() {
+            dead.push(format!("{member} names {span}, which does not exist"));
+        }
+        let item = spans.get(at + 1).map(|(item, _)| *item);
+        let item = item.filter(|_| span.ends_with(".rs") && !between.is_empty() && between.trim().is_empty());
+        if let Some(item) = item.filter(|item| !files.iter().any(|file| defines(&read(file), item))) {
+            dead.push(format!("{member} names {item} in {span}, which does not define it"));
+        }
+    }
+    dead
+}
+
+#[test]
+fn what_the_heads_of_packages_name_exists() {
+    let dead: Vec<String> = members()
+        .iter()
+        .flat_map(|member| dead(member, &head(member)))
+        .collect();
+    assert!(dead.is_empty(), "{}", dead.join("\n"));
+}
+
+#[test]
+fn what_is_wrong_in_a_head_is_found() {
+    let wrong = |text: &str| dead("host", text).len();
+    assert_eq!(
+        wrong("`events.rs` `handle`, `sched/`, `sched/eevdf.rs`, `docs/spec/`, `a/b`, `x.rs <y>`"),
+        0
+    );
+    assert_eq!(wrong("`event.rs`"), 0, "boundary/event.rs");
+    assert_eq!(wrong("`no_such.rs`, `schedule/`, `docs/no_such.md`"), 3);
+    assert_eq!(wrong("`events.rs` `handle_nothing`"), 1);
 }
 
 /// The code spans of `text` with the text that follows each, up to the next.

@@ -17,6 +17,7 @@ mod house;
 mod kernels;
 mod ledger;
 mod mutations;
+mod orders;
 mod packages;
 #[cfg(feature = "parquet")]
 mod parquet;

@@ -18,6 +18,15 @@
 //!
 //! **No trust**: the VMM checks every length that a guest writes. A hostile guest ends its run with an error. What is
 //! kept of its reports is bounded, and its text is escaped for terminals.
+//!
+//! # Where things are
+//! `vm.rs` says what a VM is, `run.rs` `run` runs several together, and `linux.rs` boots a stock Linux instead. Guest,
+//! workloads and locks know nothing of this crate.
+//!
+//! Tests that need a KVM are ignored by default: `platforms/kvm/testhost/check` runs them in a host made of packages,
+//! or says SKIPPED. `platforms/kvm/image/src/hostile.rs` is a guest that attacks the VMM.
+//! `platforms/kvm/testhost/locks/measure` measures what a stock kernel locks, by a probe in the emulator, and
+//! `platforms/kvm/examples/lock_profile/main.rs` makes the files in `kernels/` from its records.
 
 mod changes;
 mod cpuid;

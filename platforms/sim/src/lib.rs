@@ -6,6 +6,29 @@
 //!
 //! Rooms, from below: `core` (time, the engine), `memory`, `cpus`, `apic`, `flows`, `guests`, `nested`, and `run` on
 //! top. The engine emits what happens to `books`, which change nothing but themselves.
+//!
+//! # Where things are
+//! All flows of a run execute on one thread, one at a time. A run begins in `run/mod.rs` `run`.
+//! - `run/` builds, plays and gathers; `core/` is clock and engine; `flows/` stacks and the switch between them.
+//! - `cpus/`: pCPUs, threads of a core, vCPUs, exits, commands and entries. `memory/`: lines, words, parked spins,
+//!   TLBs, nested walks, nodes and records. `apic/`: hardware that delivers interrupts.
+//! - `guests/`: the guest's view, bare metal, threads of a program, devices. `nested/`: guests whose kernel is the
+//!   `host` crate again (`nested/kernel.rs` `run_guest`).
+//! - `books/`: what is written down (hash, ledger, blame, convoys, audit, counters, timeline). They are folds over the
+//!   values of `happened.rs` `Happened` (`core/engine.rs` `emit`, `fold.rs` `observe`).
+//!
+//! `cargo run --release -p holdfast-sim --example torture` looks for faults in random machines.
+//!
+//! # What it charges
+//! - A flow may be ahead by at most one microsecond of private work, so an interrupt is taken at most that much late.
+//! - While a vCPU waits for a lock, all of its guest time is waiting, and the lock's own clock of culprits divides it.
+//!   A holder that itself waits for a preempted one passes the blame on.
+//! - After a switch a thread fetches again what others can have displaced: for at most as long as they ran, up to
+//!   `cache_refill`.
+//! - A program's thread is a task of the host's scheduler: a halt is a sleep in a futex, a kick its wakeup, giving way
+//!   is `sched_yield`. No vCPU stands in between.
+//! - On bare metal the host's run-queue locks are not contended. A pCPU that leaves for a vCPU keeps its loaded tables,
+//!   as an idle one does. The ledger has a record per pCPU: its flows' work, *runnable*, *idle*.
 
 mod apic;
 mod books;

@@ -49,6 +49,13 @@
 //! The types then are the checker's behind the methods of this crate. They work inside a model only, are not made in
 //! constants, and a wait with a time limit ends at once. The source of the module `model` has the whole list.
 //!
+//! # Why these types
+//! [`Mutex`], [`RwLock`] and [`BiasedRwLock`] are `lock_api`'s generic types, not types of ours: their guards (mapped,
+//! owned, timed) are well tested, other crates already accept them, and a second set would differ in details only. It
+//! is version 0.4, which most programs use and which needs Rust 1.71; version 0.5 needs 1.95. [`Condvar`] and
+//! [`OnceLock`] are ours, since `lock_api` has none. Under `loom` and `shuttle` the types are the checker's own,
+//! because a contended lock of ours has too many steps for a program's model.
+//!
 //! # What to know before
 //! A call does not panic and is no cancellation point. A child of `fork` may use the locks that the forking thread
 //! held. A mutex is not recursive: a thread that locks it twice waits forever. `docs/programs/behavior.md` compares

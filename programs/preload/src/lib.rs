@@ -11,8 +11,7 @@
 //! - **Condition variables** become those of `RawRequeueCondvar`, for mutexes of every kind. Those that processes share
 //!   stay those of the C library, and then only work with mutexes that do: `EINVAL` otherwise. Waits are cancellation
 //!   points.
-//! - **No allocation** in a lock call, since the program's own `malloc` may lock mutexes: what waits need is made when
-//!   the library is loaded.
+//! - **No allocation** in any call, nor when the library is loaded, since the program's own `malloc` may lock mutexes.
 //!
 //! The layouts are those of glibc on 64-bit Linux since 2.25. On other systems the library has no functions, so it
 //! changes nothing. A program that unlocks a mutex which is not locked is ended with a message, and a debugger sees no
@@ -37,7 +36,7 @@ type Lock = holdfast_threads::RawHybrid;
 type Lock = holdfast_threads::Extended<holdfast_threads::RawHybrid>;
 
 extern "C" fn prepare() {
-    holdfast_threads::prepare();
+    real::look_up_all();
     #[cfg(feature = "slice_extension")]
     holdfast_threads::has_slice_extension();
 }

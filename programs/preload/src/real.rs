@@ -15,35 +15,70 @@ fn look_up(name: &'static core::ffi::CStr) -> *mut c_void {
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
 }
 
-macro_rules! real {
-    ($($name:ident($($argument:ident: $type:ty),*);)+) => {$(
-        /// Calls the C library's function. Returns `ENOSYS` if it has none.
-        ///
-        /// # Safety
-        /// As for that function.
-        pub(crate) unsafe extern "C-unwind" fn $name($($argument: $type),*) -> c_int {
-            static ADDRESS: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-            const NAME: &core::ffi::CStr = match core::ffi::CStr::from_bytes_with_nul(
-                concat!(stringify!($name), "\0").as_bytes()
-            ) {
-                Ok(name) => name,
-                Err(_) => panic!("a name without 0"),
-            };
-            // ORDERING: Relaxed, both; threads that look the address up find the same.
-            let mut address = ADDRESS.load(Relaxed);
-            if address.is_null() {
-                address = look_up(NAME);
-                ADDRESS.store(address, Relaxed);
-            }
-            if address.is_null() {
-                return libc::ENOSYS;
-            }
-            // SAFETY: the C library's function of this name has this type.
-            let function: unsafe extern "C-unwind" fn($($type),*) -> c_int = unsafe { mem::transmute(address) };
-            // SAFETY: the caller keeps the function's promises.
-            unsafe { function($($argument),*) }
+/// A function of the C library with its address, once it has been looked up.
+struct Real {
+    name: &'static core::ffi::CStr,
+    address: AtomicPtr<c_void>,
+}
+
+impl Real {
+    const fn new(name: &'static core::ffi::CStr) -> Self {
+        Real {
+            name,
+            address: AtomicPtr::new(ptr::null_mut()),
         }
-    )+};
+    }
+
+    /// Returns the address, or null if the C library has no such function. Looks it up only for a caller that runs
+    /// before [`look_up_all`].
+    fn address(&self) -> *mut c_void {
+        // ORDERING: Relaxed, both; threads that look the address up find the same.
+        let address = self.address.load(Relaxed);
+        if !address.is_null() {
+            return address;
+        }
+        let address = look_up(self.name);
+        self.address.store(address, Relaxed);
+        address
+    }
+}
+
+macro_rules! real {
+    ($($name:ident($($argument:ident: $type:ty),*);)+) => {
+        #[expect(non_upper_case_globals, reason = "the names of the C library's functions")]
+        mod addresses {
+            use super::Real;
+
+            $(pub(super) static $name: Real = Real::new(
+                match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => panic!("a name without 0"),
+                },
+            );)+
+        }
+
+        /// Looks all functions up. Called when the library is loaded: the dynamic linker takes a lock of its own.
+        pub(crate) fn look_up_all() {
+            $(addresses::$name.address();)+
+        }
+
+        $(
+            /// Calls the C library's function. Returns `ENOSYS` if it has none.
+            ///
+            /// # Safety
+            /// As for that function.
+            pub(crate) unsafe extern "C-unwind" fn $name($($argument: $type),*) -> c_int {
+                let address = addresses::$name.address();
+                if address.is_null() {
+                    return libc::ENOSYS;
+                }
+                // SAFETY: the C library's function of this name has this type.
+                let function: unsafe extern "C-unwind" fn($($type),*) -> c_int = unsafe { mem::transmute(address) };
+                // SAFETY: the caller keeps the function's promises.
+                unsafe { function($($argument),*) }
+            }
+        )+
+    };
 }
 
 real! {

@@ -1,8 +1,8 @@
-//! How many CPUs this process may use at once: by affinity, by the quota of its control group, and by what is online.
+//! How many CPUs this process may use at once: by affinity, by what is online, and by the quota of its control group.
 //!
-//! The first look is the standard library's, which reads files. Later looks are one system call, by threads that are
-//! about to sleep, at most every [`INTERVAL_NS`]: a change of affinity, or a CPU that goes on or off line, is seen
-//! then. A change of the quota is not, since no waiting thread may open a file; [`look_at_allowed_cpus`] sees it.
+//! Looks are one system call each: when the code is loaded, and by threads that are about to sleep, at most every
+//! [`INTERVAL_NS`]. So a change of affinity, or a CPU that goes on or off line, is seen. The quota stands in files,
+//! which no waiting thread may open. So only [`look_at_allowed_cpus`], which a program calls, sees a quota.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -15,7 +15,7 @@ const INTERVAL_NS: u64 = 100_000_000;
 
 /// The number of CPUs as of the last look, or 0 before the first one.
 static CPUS: AtomicU32 = AtomicU32::new(0);
-/// The quota in CPUs, or `u32::MAX` if the first look found none that matters.
+/// The quota in CPUs, or `u32::MAX` if no look has found one that matters.
 static QUOTA: AtomicU32 = AtomicU32::new(u32::MAX);
 /// When the next look is due.
 static NEXT_NS: AtomicU64 = AtomicU64::new(0);
@@ -25,14 +25,20 @@ pub(crate) fn cpus() -> u32 {
     // ORDERING: Relaxed, here and in all functions below; the numbers order nothing, and threads that look at the same
     // time find out the same.
     match CPUS.load(Relaxed) {
-        0 => look_at_allowed_cpus(),
+        0 => {
+            let found = os::cpus_by_affinity().unwrap_or(1);
+            CPUS.store(found, Relaxed);
+            found
+        }
         known => known,
     }
 }
 
 /// Looks again at how many CPUs this process may use at once, by its affinity and by the quota of its control group,
-/// and returns the number. Waiting threads find changes of the affinity by themselves. So a program calls this only
-/// when the quota has changed. Broadcasts to condition variables wake 64 threads for each CPU at a time.
+/// and returns the number. Broadcasts to condition variables wake 64 threads for each of them at a time.
+///
+/// Threads that use locks find the affinity and its changes by themselves. So a program calls this only if it has a
+/// quota: when it starts, and when the quota has changed. The call opens files and allocates.
 pub fn look_at_allowed_cpus() -> u32 {
     // The standard library reads files for the quota, which it rounds down.
     let found = os::without_cancellation(|| thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32));

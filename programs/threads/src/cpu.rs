@@ -3,13 +3,13 @@
 #![expect(unsafe_code, reason = "implements the platform traits")]
 
 use core::marker::PhantomData;
-use core::ptr;
-use core::sync::atomic::{self, AtomicPtr, Ordering};
+use core::sync::atomic::{self, Ordering};
 use std::thread;
 
 use holdfast_locks::thread::{SHARING, Thread, wait_until};
 use holdfast_locks::{
-    Budget, CpuId, CpuNodes, Interrupts, Node, NodeTable, Nodes, Numa, Paravirt, Platform, Sharing, WaitTable, Word,
+    Budget, CpuId, CpuNodes, HaltedCpu, Interrupts, Node, NodeTable, Nodes, Numa, Paravirt, Platform, QueueHead,
+    Sharing, WaitTable, Word,
 };
 
 #[cfg(target_os = "linux")]
@@ -170,39 +170,17 @@ static NODES: NodeTable<ThreadWord> = {
 
 type Waiting = WaitTable<ThreadWord, ThreadAddress>;
 
-/// The table of halted threads. Made when a thread first halts, and never freed.
-static WAITING: AtomicPtr<Waiting> = AtomicPtr::new(ptr::null_mut());
-
-pub(crate) fn waiting() -> &'static Waiting {
-    made_waiting().unwrap_or_else(make_waiting)
-}
-
-fn made_waiting() -> Option<&'static Waiting> {
-    // ORDERING: Acquire; pairs with the Release in `make_waiting`.
-    let made = WAITING.load(Ordering::Acquire);
-    // SAFETY: null, or leaked below and never freed.
-    unsafe { made.as_ref() }
-}
-
-/// Makes the table unless another thread does so first. No thread waits for another one here: after a fork the other
-/// one might not exist.
-#[cold]
-fn make_waiting() -> &'static Waiting {
-    // A thread has no interrupts, so it waits for one lock at a time.
-    let made = Box::into_raw(Box::new(Waiting::with_levels(CPUS_MAX as usize, 1)));
-    // ORDERING: Release publishes the table, Acquire receives that of another thread.
-    let stored = WAITING.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
-    let table = stored.map_or_else(
-        |other| {
-            // SAFETY: made above, and not shared.
-            drop(unsafe { Box::from_raw(made) });
-            other
-        },
-        |_| made,
-    );
-    // SAFETY: not null, and never freed once it is stored.
-    unsafe { &*table }
-}
+/// The table of halted threads. It is static, since a thread must not allocate when it first halts: the lock may guard
+/// the allocator. A thread has no interrupts, so it waits for one lock at a time.
+static WAITING: Waiting = {
+    const THREADS: usize = CPUS_MAX as usize;
+    static CPUS: [ThreadWord; THREADS / 32] = [const { ThreadWord::ZERO }; THREADS / 32];
+    static RECORDS: [HaltedCpu<ThreadWord, ThreadAddress>; THREADS] =
+        [const { HaltedCpu::from_words(ThreadAddress::ZERO, ThreadWord::ZERO) }; THREADS];
+    static HEADS: [QueueHead<ThreadWord, ThreadAddress>; THREADS.next_power_of_two()] =
+        [const { QueueHead::from_words(ThreadAddress::ZERO, ThreadWord::ZERO) }; THREADS.next_power_of_two()];
+    WaitTable::from_static(&CPUS, &RECORDS, &HEADS)
+};
 
 /// Removes what is left of `gone`, a thread that does not exist in this process.
 #[cfg(target_os = "linux")]
@@ -213,9 +191,7 @@ pub(crate) fn abandon(this: &ThisThread, gone: CpuId) {
 /// Removes all halted threads: none exists in this process.
 #[cfg(target_os = "linux")]
 pub(crate) fn abandon_waiting(this: &ThisThread) {
-    if let Some(waiting) = made_waiting() {
-        waiting.abandon(this);
-    }
+    WAITING.abandon(this);
 }
 
 // SAFETY: there is one table, with nodes for each number below `CPUS_MAX`. `slot` gives out no other numbers.
@@ -272,8 +248,8 @@ unsafe impl Paravirt for ThisThread {
         false
     }
     #[inline]
-    fn waiting(&self) -> &WaitTable<ThreadWord, ThreadAddress> {
-        waiting()
+    fn waiting(&self) -> &Waiting {
+        &WAITING
     }
     fn cpus_end(&self) -> usize {
         slot::end() as usize

@@ -186,18 +186,12 @@ extern "C" fn in_child() {
     FORKING.store(0, Relaxed);
 }
 
-extern "C" fn register() {
+/// Registers the handlers. Called when the code is loaded.
+pub(crate) fn register() {
     // SAFETY: the handlers have the type that the C library expects. If the library is unloaded, the C library forgets
     // them. Without memory for them the child's locks stay as they are.
     unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
 }
-
-/// Calls [`register`] when the code is loaded, before constructors without a priority.
-// SAFETY: the section holds addresses of functions without arguments, and this is one.
-#[cfg(not(miri))]
-#[used]
-#[unsafe(link_section = ".init_array.00101")]
-static AT_LOAD: extern "C" fn() = register;
 
 #[cfg(test)]
 mod tests {

@@ -13,6 +13,10 @@
 //! time. Further threads wait without a number: they spin and yield, and are served in no order.
 //! `docs/programs/behavior.md` compares the locks with others.
 //!
+//! On Linux no call allocates memory, opens a file, or takes a lock of another library: what that needs is done when
+//! the code is loaded. There is one exception. A plugin's first call in a thread may let the C library allocate the
+//! plugin's thread-local variables.
+//!
 //! Two settings hold for the whole process: how long a thread spins before it halts, and for how long running threads
 //! may overtake the queue of a hybrid lock. A benchmark may also choose each thread's CPU number:
 //!
@@ -25,6 +29,14 @@
 //! holdfast_threads::claim(CpuId(0))?;
 //! # Ok::<(), holdfast_threads::ClaimError>(())
 //! ```
+//!
+//! # Where things are
+//! `cpu.rs` implements the traits, `park.rs` has the parkers, `os/` how they sleep (on Linux in futexes, elsewhere by
+//! the standard library), `slot.rs` which thread is which CPU, `allowed.rs` how many CPUs there are, `raw.rs` the locks
+//! for `lock_api`, `rwlock.rs` and `requeue.rs` the other raw types, `readers.rs` where readers of a lock with a bias
+//! announce themselves, `timed.rs` waits with a time limit, `fork.rs` what a child inherits, `slice.rs` how a holder
+//! asks the kernel for more time. Words on x86-64 are those of `holdfast-words`, where bytes are stored as bytes.
+//! Elsewhere they are atomic integers, accessed as a whole (`portable.rs`).
 
 /// The code of the tutorial and of the README, which is compiled and run as documentation tests.
 #[cfg(doctest)]
@@ -72,12 +84,3 @@ pub use slice::{Extended, has_slice_extension};
 pub use slot::{CPUS_MAX, ClaimError, claim};
 pub use spin::{SPIN_THRESHOLD_DEFAULT, TURN_DEFAULT, set_spin_threshold, set_turn, spin_threshold, turn};
 pub use word::has_restartable_sequences;
-
-/// Makes what waits need. After that no call of a lock or condition variable allocates memory or opens a file. The
-/// memory, 0.6 MB, takes up room as it is used. A program with [`Extended`] locks also calls [`has_slice_extension`].
-pub fn prepare() {
-    // The results are not needed: what cannot be had now is looked for again.
-    let _ = (cpu::waiting(), allowed::cpus(), has_restartable_sequences());
-    #[cfg(target_os = "linux")]
-    let _ = exit::key();
-}

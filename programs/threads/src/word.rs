@@ -20,7 +20,7 @@ mod rseq;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 pub use rseq::has_restartable_sequences;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
-pub(crate) use rseq::{forked, interrupt_others, is_unsettled, registration, settle, withdraw};
+pub(crate) use rseq::{forked, interrupt_others, is_unsettled, look, registration, settle, withdraw};
 
 /// Words with compare-stores; see [`Platform::compare_store_low8`](holdfast_locks::Platform::compare_store_low8).
 pub(crate) trait CompareStore {
@@ -62,6 +62,10 @@ pub(crate) fn is_unsettled() -> bool {
 /// Does nothing: there are no sequences.
 #[cfg(all(target_os = "linux", not(all(target_arch = "x86_64", not(miri)))))]
 pub(crate) fn forked() {}
+
+/// Does nothing: there is nothing to look up.
+#[cfg(all(target_os = "linux", not(all(target_arch = "x86_64", not(miri)))))]
+pub(crate) fn look() {}
 
 /// Does nothing: no thread announces sequences.
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]

@@ -74,6 +74,21 @@ fn a_c_program_finds_every_promise_kept() {
     assert_eq!(succeed(&mut Command::new(program)), "all kept\n");
 }
 
+/// A lock may guard the allocator: no call of any type allocates, loads a library or opens a file.
+#[test]
+fn a_lock_guards_the_allocator_of_a_program() {
+    if !has_compiler() {
+        return;
+    }
+    let folder = scratch();
+    let program = folder.path().join("allocator");
+    compile("allocator.c", &program, &["-pthread"], &[library()]);
+    for rseq in ["1", "0"] {
+        let tunable = format!("glibc.pthread.rseq={rseq}");
+        assert_eq!(succeed(Command::new(&program).env("GLIBC_TUNABLES", tunable)), "kept\n");
+    }
+}
+
 /// The circumstances of `circumstances.c` under which a program may meet a lock.
 const CIRCUMSTANCES: &[&str] = &[
     "signals",

@@ -1,4 +1,4 @@
-//! Counts by four threads. README.md shows the file `counts.rs`.
+//! Counts by four threads. The README of the crate shows the file `counts.rs`.
 
 #[cfg(not(feature = "model"))]
 include!("counts.rs");

@@ -3,9 +3,9 @@
 #[test]
 fn the_readme_shows_the_example() {
     let shown = include_str!("../../examples/instead_of_std/counts.rs");
-    let readme = include_str!("../../../../README.md");
+    let readme = include_str!("../../README.md");
     assert!(
         readme.contains(&format!("```rust\n{shown}```\n")),
-        "README.md does not show examples/instead_of_std/counts.rs"
+        "the README of the crate does not show examples/instead_of_std/counts.rs"
     );
 }

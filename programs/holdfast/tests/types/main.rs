@@ -1,6 +1,9 @@
 //! Tests of the types as programs use them. At most two threads are busy at a time.
 #![cfg(not(feature = "model"))]
 
+// The checker's records need memory.
+#[cfg(all(target_os = "linux", not(feature = "check")))]
+mod allocator;
 #[cfg(feature = "check")]
 mod check;
 mod condvar;

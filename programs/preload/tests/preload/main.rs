@@ -105,6 +105,18 @@ fn a_replaced_mutex_behaves_in_every_circumstance() {
     }
 }
 
+/// The program's own allocator, which replaces the C library's, locks a mutex that this library has replaced.
+#[test]
+fn a_replaced_mutex_guards_the_allocator_of_a_program() {
+    let folder = scratch();
+    let source = here().join("../capi/tests/link/allocator.c");
+    let Some(program) = compile(&source, &["-DPTHREAD"], folder.path()) else {
+        return;
+    };
+    assert_eq!(succeed(&mut Command::new(&program)), "kept\n", "the C library itself");
+    assert_eq!(succeed(&mut under(&program)), "kept\n");
+}
+
 #[test]
 fn python_runs_threads_pools_and_processes() {
     if !has("python3") {

@@ -7,6 +7,7 @@ use core::cell::Cell;
 use core::sync::atomic::AtomicIsize;
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::loaded;
 use crate::os;
 use crate::word::registration;
 
@@ -27,7 +28,7 @@ const ENOTSUPP: i32 = 524;
 const UNKNOWN: isize = 1;
 /// The process has no time slice extension.
 const NONE: isize = 2;
-/// A thread looks the area up. Meanwhile no section asks. The look-up may lock (see `word::rseq`).
+/// A thread looks the area up. Meanwhile no section asks.
 const LOOKING: isize = 3;
 /// Bits that are 0 in the distance of an area, which is aligned, but not in the values above.
 const NOT_AN_AREA: isize = 3;
@@ -251,6 +252,9 @@ fn area() -> Option<Area> {
 
 #[cold]
 fn look() -> Option<Area> {
+    if !loaded::is_done() {
+        return None;
+    }
     // ORDERING: Relaxed, here and below; as in `area`.
     AREA.compare_exchange(UNKNOWN, LOOKING, Relaxed, Relaxed).ok()?;
     let usable = registration().filter(|&(distance, size)| size >= REGISTERED_BYTES_MIN && distance & NOT_AN_AREA == 0);

@@ -31,23 +31,20 @@
 use core::arch::asm;
 use core::ffi::CStr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use core::sync::atomic::{AtomicBool, AtomicIsize};
+use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32};
 
 use holdfast_locks::thread::{Batch, Changeover};
 
-use crate::loaded::keep_loaded;
+use crate::loaded::stays_loaded;
 use crate::slice;
 
 mod sequence;
 
-/// The area has not been looked up yet.
+/// The area has not been looked up yet: the code is still being loaded. Unlocks are exchanges.
 const UNKNOWN: isize = 1;
 /// The process has no restartable sequences.
 const NONE: isize = 2;
-/// A thread looks the area up. Until it is known, unlocks are exchanges: the thread itself may need one, since the
-/// functions of the C library that it calls may lock (`malloc` in a program that replaces it).
-const LOOKING: isize = 3;
-/// One of the values above.
+/// The bits of the values above.
 const NO_AREA: isize = 3;
 /// No sequence begins any more: **Changeover**. A bit next to the distance.
 const LEAVING: isize = 4;
@@ -69,47 +66,76 @@ thread_local! {
 /// The size in bytes of the first version of the area, which has all fields used here.
 const AREA_BYTES_MIN: u32 = 20;
 
-/// Returns [`AREA`] once it is known, or while a thread looks it up.
+/// Returns [`AREA`].
 fn state() -> isize {
     // ORDERING: Acquire; pairs with the Release in `look`, after which the process is registered for `settle`, and with
     // the one in `leave`: what sequences have stored before is visible.
-    match AREA.load(Acquire) {
-        UNKNOWN => look(),
-        state => state,
-    }
+    AREA.load(Acquire)
 }
 
+/// Looks the area up. Called once, when the code is loaded.
 #[cold]
-fn look() -> isize {
-    // ORDERING: Relaxed; on failure Acquire, as in `state`. **One answer**: only one thread looks. Otherwise one might
-    // compare and store while another does not settle.
-    if let Err(known) = AREA.compare_exchange(UNKNOWN, LOOKING, Relaxed, Acquire) {
-        return known;
-    }
-    let found = find().unwrap_or(NONE);
-    // A waiter that finds no area here has announced itself before, by a locked instruction. So a thread that finds the
+pub(crate) fn look() {
+    // A waiter that has found no area has announced itself before, by a locked instruction. So a thread that finds the
     // area afterwards compares with the announcement: by **Total store order** the waiter need not settle.
     // ORDERING: SeqCst; includes the Release that pairs with the Acquire in `state`.
-    AREA.store(found, SeqCst);
-    found
+    AREA.store(find().unwrap_or(NONE), SeqCst);
 }
 
-/// Returns the distance of each thread's area from its thread pointer, and the area's size in bytes, as the C library
-/// says. The size is 0 if the C library has not registered the areas.
+/// Each area's distance from the thread pointer and its size, as the C library says. The size is 0 if the C library has
+/// not registered the areas, or has not been asked yet.
+static REGISTRATION: (AtomicIsize, AtomicU32) = (AtomicIsize::new(0), AtomicU32::new(0));
+
+/// Returns the distance of each thread's area from its thread pointer, and the area's size in bytes, or `None` if there
+/// are no areas or the C library has not been asked yet.
 pub(crate) fn registration() -> Option<(isize, u32)> {
-    let offset = symbol(c"__rseq_offset")?;
-    let size = symbol(c"__rseq_size")?;
+    let (offset, size) = &REGISTRATION;
+    // ORDERING: Acquire; pairs with the Release in `ask`.
+    let size = size.load(Acquire);
+    // ORDERING: Relaxed; published with the size.
+    (size != 0).then(|| (offset.load(Relaxed), size))
+}
+
+/// Asks the C library for the registration. glibc has the symbols since 2.35. The dynamic linker allocates where there
+/// is no such symbol, so no other C library is asked.
+fn ask() -> Option<()> {
+    if !is_glibc_since(35) {
+        return None;
+    }
+    let (offset, size) = (symbol(c"__rseq_offset")?, symbol(c"__rseq_size")?);
     // SAFETY: by glibc's manual the symbol is a constant `ptrdiff_t`.
     let offset = unsafe { *offset.cast::<isize>() };
     // SAFETY: by glibc's manual the symbol is a constant `unsigned int`.
     let size = unsafe { *size.cast::<u32>() };
-    Some((offset, size))
+    // ORDERING: Relaxed; published with the size.
+    REGISTRATION.0.store(offset, Relaxed);
+    // ORDERING: Release; pairs with the Acquire in `registration`.
+    REGISTRATION.1.store(size, Release);
+    Some(())
+}
+
+/// Returns whether the C library is glibc 2 with this minor version or a later one.
+#[cfg(target_env = "gnu")]
+fn is_glibc_since(minor: u32) -> bool {
+    // SAFETY: the function has no preconditions.
+    let version = unsafe { libc::gnu_get_libc_version() };
+    // SAFETY: the function returns a constant text that ends with 0.
+    let version = unsafe { CStr::from_ptr(version) };
+    let version = version.to_str().ok().and_then(|version| version.strip_prefix("2."));
+    let found = version.and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
+    found.is_some_and(|found| found >= minor)
+}
+
+#[cfg(not(target_env = "gnu"))]
+fn is_glibc_since(_minor: u32) -> bool {
+    false
 }
 
 fn find() -> Option<isize> {
+    ask()?;
     let (offset, size) = registration()?;
     let usable = size >= AREA_BYTES_MIN && offset & NOT_IN_USE == 0;
-    (usable && keep_loaded() && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ)).then_some(offset)
+    (usable && stays_loaded() && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ)).then_some(offset)
 }
 
 fn symbol(name: &CStr) -> Option<*const libc::c_void> {
@@ -183,12 +209,10 @@ pub(crate) fn forked() {
     AREA.fetch_and(!(LEAVING | EXCHANGING), Relaxed);
 }
 
-/// Looks the area up if no thread has yet; otherwise records that an unlock is an exchange.
+/// Records that an unlock is an exchange.
 #[cold]
-fn exchanges(state: isize) {
-    if state == UNKNOWN {
-        look();
-    } else if EXCHANGES.with(|thread| CHANGEOVER.exchanges(thread)) {
+fn exchanges() {
+    if EXCHANGES.with(|thread| CHANGEOVER.exchanges(thread)) {
         return_to_sequences();
     }
 }

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::{self, Relaxed};
 
 use holdfast_words::Word;
 
-use super::{AREA, EXCHANGING, NOT_IN_USE, UNKNOWN, exchanges};
+use super::{AREA, EXCHANGING, NOT_IN_USE, exchanges};
 use crate::word::CompareStore;
 
 macro_rules! compare_store {
@@ -22,8 +22,8 @@ macro_rules! compare_store {
             // SAFETY: the area belongs to this thread. The code stores the descriptor's address there only if this
             // thread is registered. (An ended thread's leftovers cannot mislead it: glibc ends the process if one
             // thread cannot register although another could.) The kernel reads the descriptor, which is static and by
-            // `keep_loaded` stays in memory. If the kernel interrupts this thread in [3, 4), execution continues at 6.
-            // `AREA` is looked at inside: **Changeover**.
+            // `stays_loaded` remains in memory. If the kernel interrupts this thread in [3, 4), execution continues at
+            // 6. `AREA` is looked at inside: **Changeover**.
             unsafe {
                 asm!(
                     // The descriptor: version and flags, start, length, abort address.
@@ -85,8 +85,8 @@ compare_store!(compare_store16, u16, "word", reg, ":x");
 fn before_exchange() {
     // ORDERING: Relaxed; only for the account.
     let state = AREA.load(Relaxed);
-    if state == UNKNOWN || state & EXCHANGING != 0 {
-        exchanges(state);
+    if state & EXCHANGING != 0 {
+        exchanges();
     }
 }
 

@@ -1,0 +1,100 @@
+//! Orders of variants that sources published, at the smallest scale at which the simulator shows them for every seed.
+//! `holdfast validate` judges all published figures, at full scale.
+
+use std::num::NonZeroUsize;
+
+use holdfast_lab::experiment::Experiment;
+use holdfast_lab::options::Options;
+use holdfast_lab::plan::Plan;
+use holdfast_lab::run::{self, Execution};
+use holdfast_lab::{collect, shipped};
+use holdfast_sim::CallOff;
+
+/// Returns the samples of `variants` in one case of a shipped experiment, seed by seed.
+fn samples(name: &str, case: &str, variants: [&str; 2], scale: f64, seeds: u32) -> Vec<[f64; 2]> {
+    let file = shipped::find(shipped::EXPERIMENTS, name).expect("it is shipped");
+    let experiment = Experiment::parse(file.file, file.text).expect("a valid experiment");
+    let options = Options {
+        seeds: Some(seeds),
+        scale: Some(scale),
+        cases: vec![case.to_owned()],
+        variants: variants.map(str::to_owned).to_vec(),
+        ..Options::default()
+    };
+    let plan = Plan::new(experiment, &options).expect("a valid plan");
+    let execution = Execution {
+        runner: &holdfast_sim::run,
+        jobs: NonZeroUsize::MIN,
+        call_off: &CallOff::new(),
+        progress: &|_| {},
+    };
+    let results = collect::results(&plan, &run::run(&plan, execution), name, "test");
+    assert!(results.failures.is_empty(), "{name}: {:?}", results.failures);
+    let of = |variant: &str| {
+        let found = results.cases.iter().find(|found| found.variant == variant);
+        found.expect("a measured cell").samples.clone()
+    };
+    let [a, b] = variants.map(of);
+    assert_eq!((a.len(), b.len()), (seeds as usize, seeds as usize));
+    a.into_iter().zip(b).map(|(a, b)| [a, b]).collect()
+}
+
+#[test]
+fn paravirtual_ticket_locks_save_a_build_next_to_busy_guests_and_cost_nothing_alone() {
+    let variants = ["ticket", "pv-ticket"];
+    for [ticket, paravirtual] in samples("kernbench-overcommit", "2x", variants, 0.05, 3) {
+        assert!(ticket > 1.5 * paravirtual, "2x: {ticket} s, {paravirtual} s");
+    }
+    for [ticket, paravirtual] in samples("kernbench-overcommit", "3x", variants, 0.03, 3) {
+        assert!(ticket > 3.0 * paravirtual, "3x: {ticket} s, {paravirtual} s");
+    }
+    let alone = samples("kernbench-overcommit", "1x", variants, 0.03, 3);
+    let sums = alone
+        .iter()
+        .fold([0.0, 0.0], |sums, pair| [sums[0] + pair[0], sums[1] + pair[1]]);
+    assert!((0.9..1.1).contains(&(sums[1] / sums[0])), "1x: {sums:?}");
+}
+
+#[test]
+fn paravirtual_ticket_locks_cost_a_lone_client_of_a_database_little() {
+    // The published price is 2.1 %. A tenth of it is a known miss.
+    for [ticket, paravirtual] in samples("pgbench-overhead", "1", ["ticket", "pv-ticket"], 0.02, 2) {
+        let ratio = paravirtual / ticket;
+        assert!(
+            (0.975..1.0).contains(&ratio),
+            "{ticket}, {paravirtual} transactions a second"
+        );
+    }
+}
+
+#[test]
+fn directed_yield_helps_a_message_broker_next_to_half_as_many_busy_vcpus() {
+    for [none, directed] in samples("amqp-directed-yield", "1.5x", ["none", "directed-yield"], 0.03, 3) {
+        assert!(directed > 1.1 * none, "{none}, {directed} messages a second");
+    }
+}
+
+#[test]
+fn a_queue_of_sleepers_beats_test_and_set_among_many_tasks_and_not_among_few() {
+    let variants = ["test-and-set", "pv-qspin"];
+    for [unfair, queued] in samples("lock-crossover", "28-1x-8", variants, 0.3, 1) {
+        assert!(unfair > queued, "8 tasks: {unfair}, {queued} calls a second");
+    }
+    for [unfair, queued] in samples("lock-crossover", "28-1x-28", variants, 0.3, 1) {
+        assert!(queued > 1.3 * unfair, "28 tasks: {unfair}, {queued} calls a second");
+    }
+}
+
+#[test]
+fn a_build_alone_does_not_care_for_its_lock() {
+    let pairs = samples(
+        "kernel-build-contention",
+        "vm-alone",
+        ["pv-qspin", "test-and-set"],
+        0.003,
+        3,
+    );
+    for [queued, unfair] in pairs {
+        assert!((0.9..1.1).contains(&(unfair / queued)), "{queued} s, {unfair} s");
+    }
+}

@@ -29,10 +29,15 @@
  *   - A thread takes one of 16320 numbers the first time it has to wait for a lock, and returns it when it ends. While
  *     all numbers are in use further threads wait without one: they spin and yield the CPU, and are served in no order.
  *
- * If the library detects misuse or runs out of memory, it prints a message on standard error and calls abort().
- * It does so if a lock is unlocked that is not held, if more than 32767 threads read, and if there is no memory for the
- * queues (0.6 MB). It cannot detect all misuse: unlocking a lock that another thread holds breaks mutual exclusion.
- * No function throws, or unwinds into the caller.
+ * If the library detects misuse, it prints a message on standard error and calls abort(). It does so if a lock is
+ * unlocked that is not held, and if more than 32767 threads read. It cannot detect all misuse: unlocking a lock that
+ * another thread holds breaks mutual exclusion. No function throws, or unwinds into the caller.
+ *
+ * No function allocates memory, loads a library or opens a file: a lock may guard an allocator.
+ *
+ * All users of a lock must call the same copy of this library. Two plugins with a static library each, or with hidden
+ * symbols, have two copies, with queues of their own: a lock that both use is broken. Link such plugins with the shared
+ * library.
  */
 #ifndef HOLDFAST_H
 #define HOLDFAST_H

@@ -18,7 +18,7 @@
 //! | module | |
 //! |---|---|
 //! | the root | without poisoning: `lock` returns the guard, as in `parking_lot` |
-//! | [`poison`] | with poisoning and the signatures of `std::sync`: change the `use` line and nothing else |
+//! | [`poison`] | with poisoning and the signatures of `std::sync`: most programs change the `use` line only |
 //! | [`locks`] | the algorithms without the standard library, for kernels and other platforms |
 //!
 //! The types of the root are those of the crate [`lock_api`], version 0.4, over a lock of `holdfast-threads`. So they

@@ -10,6 +10,10 @@
 //! *count.lock().unwrap() += 1;
 //! assert_eq!(count.into_inner().unwrap(), 1);
 //! ```
+//!
+//! For the other types of `std::sync` that programs name beside these, the module has those of the crate's root, which
+//! differ in one point: a panic while their value is made leaves them as they were, so the next call tries again. `Once`
+//! has no `call_once_force`, since there is no poison to force. `Barrier` is the standard library's.
 
 mod common;
 mod condvar;
@@ -17,8 +21,9 @@ mod flag;
 mod mutex;
 mod rwlock;
 
-pub use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
+pub use std::sync::{Barrier, BarrierWaitResult, LockResult, PoisonError, TryLockError, TryLockResult};
 
+pub use crate::{LazyLock, Once, OnceLock, WaitTimeoutResult};
 pub use condvar::Condvar;
 pub use mutex::{Mutex, MutexGuard};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};

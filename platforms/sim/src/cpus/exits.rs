@@ -1,7 +1,7 @@
 //! The boundary between guest and host: exits, interrupts, the ends of host work and of tasks, and what a pCPU does
 //! after the host's work: it enters a guest, runs a task, polls, or idles.
 
-use holdfast_host::{Event, Exit, GuestState, HostInterrupt, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuState};
+use holdfast_host::{Event, Exit, GuestState, HostInterrupt, Nanos, PcpuId, Run, TaskId, VcpuId};
 use holdfast_machine::Picos;
 
 use crate::books::cause::Cause;
@@ -12,9 +12,6 @@ use crate::cpus::pcpu::{Activity, Handler, Interrupted};
 use crate::cpus::siblings::{computed, stretch};
 use crate::cpus::vcpu::Mode;
 use crate::guests::tasks::{DeviceWork, Task};
-
-/// Work of a VMM between two steps of the ejection of a vCPU, an estimate: 50 us, about what creating a thread takes.
-const EJECTION: Picos = Picos(50_000_000);
 
 impl Engine {
     /// The flow of `vcpu`, which executes, leaves its guest.
@@ -42,8 +39,7 @@ impl Engine {
         let outer = self.outer_of(vcpu, Some(&exit));
         if exit == Exit::Userspace && outer == vcpu {
             let remaining = self.vm_of(vcpu).settings.device;
-            let eject = self.tasks.ejects.remove(&vcpu);
-            let work = DeviceWork { vcpu, remaining, eject };
+            let work = DeviceWork { vcpu, remaining };
             self.tasks.in_vmm.insert(self.host.thread(vcpu), work);
         }
         self.host_exit(pcpu, outer, exit, self.hardware.costs.exit_hardware);
@@ -142,7 +138,7 @@ impl Engine {
                 self.pcpus[pcpu].stop(now);
                 self.pcpus[pcpu].since = now;
                 if let Some(work) = self.tasks.in_vmm.remove(&id) {
-                    return self.access_ends(pcpu, id, work);
+                    return self.step_host(pcpu, Event::VcpuRuns { pcpu, vcpu: work.vcpu });
                 }
                 if let Some(vmm) = self.tasks.vmms.get_mut(&id) {
                     let event = vmm.next(pcpu, now.nanos());
@@ -192,24 +188,6 @@ impl Engine {
         if let Some(interrupt) = interrupt {
             self.interrupt(pcpu, interrupt);
         }
-    }
-
-    /// The VMM has worked on an access of a vCPU, whose thread `task` is and has `pcpu`. The thread enters `KVM_RUN`
-    /// again. If the access ejects another vCPU, it ends that one's thread first, looks until the thread has ended, and
-    /// makes a new one (QEMU's `device_del` and `device_add`).
-    fn access_ends(&mut self, pcpu: PcpuId, task: TaskId, mut work: DeviceWork) {
-        let Some(vcpu) = work.eject else {
-            return self.step_host(pcpu, Event::VcpuRuns { pcpu, vcpu: work.vcpu });
-        };
-        work.remaining = EJECTION;
-        let event = if self.vcpus[vcpu].state == VcpuState::Dead {
-            work.eject = None;
-            Event::VcpuPlugs { pcpu, vcpu }
-        } else {
-            Event::VcpuUnplugs { pcpu, vcpu }
-        };
-        self.tasks.in_vmm.insert(task, work);
-        self.step_host(pcpu, event);
     }
 
     /// `pcpu` runs `task`, for `span` of computing if nothing comes in between.

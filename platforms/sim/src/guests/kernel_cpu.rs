@@ -4,7 +4,7 @@
 
 use core::sync::atomic::Ordering;
 
-use holdfast_abi::{StealTime, hotplug, msr::PV_EOI_BIT, virtio};
+use holdfast_abi::{StealTime, msr::PV_EOI_BIT, virtio};
 use holdfast_guest::{Cpu, LockClass, Mode, Pcid, TakenPage};
 use holdfast_host::{Exit, has_legacy_chip};
 use holdfast_locks::{Budget, CpuId, Interrupts};
@@ -150,10 +150,7 @@ unsafe impl Cpu for SimCpu {
             virtio::NOTIFY_PORT => Exit::PortWrite { port, value },
             _ if engine.vcpus[engine.flows.current].native => return,
             _ if has_legacy_chip(port) => Exit::PortWrite { port, value },
-            _ => {
-                self.hot_plug(port, value);
-                Exit::Userspace
-            }
+            _ => Exit::Userspace,
         };
         self.handle.exit(exit);
     }
@@ -288,25 +285,6 @@ unsafe impl Cpu for SimCpu {
 }
 
 impl SimCpu {
-    /// Notes what a write to `port` means for the hot-plug of CPUs, if anything. A CPU that the guest does not have, or
-    /// the one that writes, cannot be ejected.
-    fn hot_plug(&self, port: u16, value: u32) {
-        let engine = self.engine();
-        if port == hotplug::SELECT {
-            engine.tasks.selected.insert(self.vm, value);
-        }
-        let selected = engine.tasks.selected.get(&self.vm).copied();
-        let vm = &engine.vms[self.vm];
-        let target = selected.filter(|&cpu| cpu < vm.vcpus && cpu != self.number);
-        if port == hotplug::FLAGS
-            && value & hotplug::EJECT != 0
-            && let Some(target) = target
-        {
-            let target = vm.vcpu(target);
-            engine.tasks.ejects.insert(engine.flows.current, target);
-        }
-    }
-
     /// Computes for `span`, which takes `span`.
     #[inline(always)]
     fn spend_computing(&self, span: Picos) {

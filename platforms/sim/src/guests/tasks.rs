@@ -57,10 +57,8 @@ impl Task {
 pub struct DeviceWork {
     /// The vCPU that made the access.
     pub vcpu: VcpuId,
-    /// CPU time until the access is done, or the next step of an ejection.
+    /// CPU time until the access is done.
     pub remaining: Picos,
-    /// The vCPU that the guest ejects: its thread is to end, and to be made again.
-    pub eject: Option<VcpuId>,
 }
 
 /// Host tasks other than vCPUs.
@@ -70,10 +68,6 @@ pub struct HostTasks {
     pub all: BTreeMap<TaskId, Task>,
     /// vCPU threads in the VMM's user space.
     pub in_vmm: BTreeMap<TaskId, DeviceWork>,
-    /// The CPU that each guest has selected for hot-plug.
-    pub selected: BTreeMap<VmId, u32>,
-    /// The vCPU that another one, whose access has just begun, ejects.
-    pub ejects: BTreeMap<VcpuId, VcpuId>,
     /// The main threads of VMMs that wake now and then, or whose VMs come or go.
     pub vmms: BTreeMap<TaskId, Vmm>,
     /// The guests' network devices.

@@ -226,8 +226,6 @@ fn add_tasks(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<Ho
     Ok(HostTasks {
         all,
         in_vmm: BTreeMap::new(),
-        selected: BTreeMap::new(),
-        ejects: BTreeMap::new(),
         vmms,
         networks,
         native,

@@ -2,8 +2,8 @@
 
 use holdfast_abi::{lapic, msr};
 use holdfast_host::{
-    Command, Event, Exit, HostConfig, MpState, Nanos, PcpuId, Planted, PlugFaults, Quota, Run, VcpuId,
-    VcpuState, VmConfig, VmGroup, VmId,
+    Command, Event, Exit, HostConfig, MpState, Nanos, PcpuId, Planted, PlugFaults, Quota, Run, VcpuId, VcpuState,
+    VmConfig, VmGroup, VmId,
 };
 
 use crate::world::{Guest, MS, Op, World, apic, places};

@@ -14,7 +14,7 @@ use crate::books::happened::Happened;
 use crate::core::clock::TimedEvent;
 use crate::core::engine::Engine;
 use crate::cpus::pcpu::Activity;
-use crate::flows::flow::Handle;
+use crate::flows::handle::Handle;
 
 impl Engine {
     /// An interrupt with `vector`, one of the two vectors of posted interrupts, sets out for `pcpu` when `delay` has
@@ -79,16 +79,19 @@ impl Handle {
         value: u32,
         write: impl FnOnce(&mut Apicv<'_, HostMemory<'_>>) -> Option<WriteOutcome>,
     ) -> bool {
-        let engine = self.engine();
-        let (apic, vcpu) = (engine.hardware.apic, engine.flows.current);
-        let Some(Some(outcome)) = apic.with_apicv(&engine.host, vcpu, write) else {
+        let written = self.with(|engine| {
+            let (apic, vcpu) = (engine.hardware.apic, engine.flows.current);
+            let outcome = apic.with_apicv(&engine.host, vcpu, write)??;
+            engine.emit(&Happened::ApicWritten {
+                vcpu,
+                offset: None,
+                value,
+            });
+            Some(outcome)
+        });
+        let Some(outcome) = written else {
             return false;
         };
-        engine.emit(&Happened::ApicWritten {
-            vcpu,
-            offset: None,
-            value,
-        });
         match outcome {
             WriteOutcome::Done => self.spend(Cause::VirtualApic, model.register),
             WriteOutcome::Evaluate => {
@@ -96,12 +99,14 @@ impl Handle {
                 self.take_pending();
             }
             WriteOutcome::Posted(notification) => {
-                let notified = notification.is_some();
-                engine.emit(&Happened::IpiPosted { vcpu, notified });
                 let spent = model.register + model.ipi;
-                if let Some(notification) = notification {
-                    engine.send_notification(PcpuId(notification.destination), notification.vector, spent);
-                }
+                self.with(|engine| {
+                    let (vcpu, notified) = (engine.flows.current, notification.is_some());
+                    engine.emit(&Happened::IpiPosted { vcpu, notified });
+                    if let Some(notification) = notification {
+                        engine.send_notification(PcpuId(notification.destination), notification.vector, spent);
+                    }
+                });
                 self.spend(Cause::VirtualApic, spent);
                 return true;
             }
@@ -115,7 +120,7 @@ impl Handle {
                 return true;
             }
         }
-        self.engine().emit(&Happened::ApicAccessed { vcpu });
+        self.emit_access();
         true
     }
 }

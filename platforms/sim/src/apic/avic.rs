@@ -13,7 +13,7 @@ use crate::books::happened::Happened;
 use crate::core::clock::TimedEvent;
 use crate::core::engine::Engine;
 use crate::cpus::pcpu::Activity;
-use crate::flows::flow::Handle;
+use crate::flows::handle::Handle;
 
 impl Engine {
     /// A doorbell for `pcpu` sets out when `delay` has passed.
@@ -48,19 +48,22 @@ impl Engine {
 impl Handle {
     /// A load from the LAPIC's page, at the flow's turn. Returns `None` if AVIC is off by now.
     pub fn avic_read(&self, model: AvicModel, offset: u32) -> Option<u32> {
-        let engine = self.engine();
-        let vcpu = engine.flows.current;
-        let apic = engine.hardware.apic;
-        match apic.with_avic(&engine.host, vcpu, |avic| avic.read(offset))? {
-            Ok(value) => {
+        let found = self.with(|engine| {
+            let (apic, vcpu) = (engine.hardware.apic, engine.flows.current);
+            let found = apic.with_avic(&engine.host, vcpu, |avic| avic.read(offset))?;
+            if found.is_ok() {
                 engine.emit(&Happened::ApicAccessed { vcpu });
+            }
+            Some(found)
+        })?;
+        match found {
+            Ok(value) => {
                 self.spend(Cause::VirtualApic, model.register);
                 Some(value)
             }
             Err(exit) => {
                 self.exit(Exit::AvicNoAccel { exit, offset, value: 0 });
-                let engine = self.engine();
-                Some(engine.vcpus[engine.flows.current].replies.value as u32)
+                Some(self.with(|engine| engine.current().replies.value as u32))
             }
         }
     }
@@ -69,13 +72,13 @@ impl Handle {
     pub fn avic_wrmsr(&self, model: AvicModel, msr: u32, value: u64) -> bool {
         if msr == msr::X2APIC_ICR {
             self.order();
-            let engine = self.engine();
-            let (apic, vcpu) = (engine.hardware.apic, engine.flows.current);
-            let written = apic.with_avic(&engine.host, vcpu, |avic| avic.write_icr(value));
+            let written = self.with(|engine| {
+                let (apic, vcpu) = (engine.hardware.apic, engine.flows.current);
+                apic.with_avic(&engine.host, vcpu, |avic| avic.write_icr(value))
+            });
             return written.is_some_and(|icr| self.send_avic_ipi(model, icr));
         }
-        let engine = self.engine();
-        let passed = engine.host.passes_msr(engine.flows.current, msr, true);
+        let passed = self.with(|engine| engine.host.passes_msr(engine.flows.current, msr, true));
         let Some(offset) = passed.filter(|&offset| accepts_wrmsr(offset, value)) else {
             return false;
         };
@@ -85,19 +88,22 @@ impl Handle {
 
     /// A write in hardware, at the flow's turn. Returns `false` if AVIC is off by now.
     pub fn avic_write(&self, model: AvicModel, offset: u32, value: u32) -> bool {
-        let engine = self.engine();
-        let (apic, vcpu) = (engine.hardware.apic, engine.flows.current);
-        let Some(outcome) = apic.with_avic(&engine.host, vcpu, |avic| avic.write(offset, value)) else {
+        let written = self.with(|engine| {
+            let (apic, vcpu) = (engine.hardware.apic, engine.flows.current);
+            let outcome = apic.with_avic(&engine.host, vcpu, |avic| avic.write(offset, value))?;
+            engine.emit(&Happened::ApicWritten {
+                vcpu,
+                offset: Some(offset),
+                value,
+            });
+            Some(outcome)
+        });
+        let Some(outcome) = written else {
             return false;
         };
-        engine.emit(&Happened::ApicWritten {
-            vcpu,
-            offset: Some(offset),
-            value,
-        });
         match outcome {
             WriteOutcome::Done | WriteOutcome::Evaluate => {
-                engine.emit(&Happened::ApicAccessed { vcpu });
+                self.emit_access();
                 self.spend(Cause::VirtualApic, model.register);
                 if outcome == WriteOutcome::Evaluate {
                     self.take_pending();
@@ -114,12 +120,15 @@ impl Handle {
 
     /// Sends an IPI. Returns `false` if AVIC has been switched off meanwhile; then nothing was sent.
     fn send_avic_ipi(&self, model: AvicModel, icr: u64) -> bool {
-        let engine = self.engine();
-        let (apic, vcpu) = (engine.hardware.apic, engine.flows.current);
-        let Some(found) = apic.with_avic(&engine.host, vcpu, |avic| avic.resolve(icr)) else {
+        let resolved = self.with(|engine| {
+            let (apic, vcpu) = (engine.hardware.apic, engine.flows.current);
+            let found = apic.with_avic(&engine.host, vcpu, |avic| avic.resolve(icr))?;
+            engine.emit(&Happened::IpiSent { vcpu });
+            Some(found)
+        });
+        let Some(found) = resolved else {
             return false;
         };
-        engine.emit(&Happened::IpiSent { vcpu });
         let targets = match found {
             Ok(targets) => targets,
             Err(exit) => {
@@ -140,24 +149,26 @@ impl Handle {
         let others = u64::from(targets.count()) - first;
         self.spend(Cause::VirtualApic, model.ipi.times(first));
         self.order();
-        let engine = self.engine();
-        let (apic, vcpu) = (engine.hardware.apic, engine.flows.current);
-        let mut doorbells = 0;
-        let clock = &mut engine.clock;
-        let outcome = apic.with_avic(&engine.host, vcpu, |avic| {
-            avic.post(targets, |host_id| {
-                let latency = model.doorbell_latency + model.ipi.times(doorbells);
-                clock.plan_after(TimedEvent::Doorbell(PcpuId(host_id)), latency);
-                doorbells += 1;
-            })
+        let posted = self.with(|engine| {
+            let (apic, vcpu) = (engine.hardware.apic, engine.flows.current);
+            let mut doorbells = 0;
+            let clock = &mut engine.clock;
+            let outcome = apic.with_avic(&engine.host, vcpu, |avic| {
+                avic.post(targets, |host_id| {
+                    let latency = model.doorbell_latency + model.ipi.times(doorbells);
+                    clock.plan_after(TimedEvent::Doorbell(PcpuId(host_id)), latency);
+                    doorbells += 1;
+                })
+            })?;
+            engine.emit(&Happened::IpiPended {
+                vcpu,
+                targets,
+                doorbells,
+                exits: outcome.exit.is_some(),
+            });
+            Some(outcome)
         });
-        let Some(outcome) = outcome else { return false };
-        engine.emit(&Happened::IpiPended {
-            vcpu,
-            targets,
-            doorbells,
-            exits: outcome.exit.is_some(),
-        });
+        let Some(outcome) = posted else { return false };
         self.spend(Cause::VirtualApic, model.ipi.times(others));
         if let Some(exit) = outcome.exit {
             self.exit(Exit::AvicIncompleteIpi(exit));

@@ -7,7 +7,7 @@ use crate::apic::hardware::{ApicMode, Virtualization};
 use crate::books::cause::Cause;
 use crate::books::happened::Happened;
 use crate::core::engine::Engine;
-use crate::flows::flow::Handle;
+use crate::flows::handle::Handle;
 
 impl Engine {
     /// The vector that `vcpu`, in guest mode, takes from hardware now, if it can take one.
@@ -42,13 +42,14 @@ impl Handle {
     /// The hardware that virtualizes the LAPIC of the executing vCPU, if it does so in `mode`.
     #[inline]
     fn apic_in(&self, mode: ApicMode) -> Option<Virtualization> {
-        let engine = self.engine();
-        let vcpu = engine.flows.current;
-        if engine.vcpus[vcpu].is_without_apic() {
-            return None;
-        }
-        let (apic, found) = engine.hardware.apic.of(&engine.host, vcpu)?;
-        (found == mode).then_some(apic)
+        self.with(|engine| {
+            let vcpu = engine.flows.current;
+            if engine.vcpus[vcpu].is_without_apic() {
+                return None;
+            }
+            let (apic, found) = engine.hardware.apic.of(&engine.host, vcpu)?;
+            (found == mode).then_some(apic)
+        })
     }
 
     /// A store to the LAPIC's page.
@@ -74,13 +75,10 @@ impl Handle {
         match apic {
             Virtualization::Avic(model) => self.avic_read(model, offset),
             Virtualization::Apicv(model) => {
-                let engine = self.engine();
-                let vcpu = engine.flows.current;
-                let read = engine
-                    .hardware
-                    .apic
-                    .with_apicv(&engine.host, vcpu, |apicv| apicv.read(offset))?;
-                let value = read.ok()?;
+                let value = self.with(|engine| {
+                    let (apic, vcpu) = (engine.hardware.apic, engine.flows.current);
+                    apic.with_apicv(&engine.host, vcpu, |apicv| apicv.read(offset))?.ok()
+                })?;
                 self.accessed(model.register);
                 Some(value)
             }
@@ -93,8 +91,8 @@ impl Handle {
             None => false,
             Some(Virtualization::Avic(model)) => self.avic_wrmsr(model, msr, value),
             Some(Virtualization::Apicv(model)) => {
-                let engine = self.engine();
-                let Some(offset) = engine.host.passes_msr(engine.flows.current, msr, true) else {
+                let passed = self.with(|engine| engine.host.passes_msr(engine.flows.current, msr, true));
+                let Some(offset) = passed else {
                     return false;
                 };
                 self.order();
@@ -106,49 +104,49 @@ impl Handle {
     /// RDMSR. Returns `None` if the access has to leave the guest.
     pub fn apic_rdmsr(&self, msr: u32) -> Option<u64> {
         let apic = self.apic_in(ApicMode::Msrs)?;
-        let engine = self.engine();
-        let offset = engine.host.passes_msr(engine.flows.current, msr, false)?;
+        let offset = self.with(|engine| engine.host.passes_msr(engine.flows.current, msr, false))?;
         self.order();
-        let engine = self.engine();
-        let vcpu = engine.flows.current;
-        let (value, register) = match apic {
-            Virtualization::Avic(model) => {
-                let value = engine
-                    .hardware
-                    .apic
-                    .with_avic(&engine.host, vcpu, |avic| avic.read_msr(offset))??;
-                (value, model.register)
+        let (value, register) = self.with(|engine| {
+            let (hardware, vcpu) = (engine.hardware.apic, engine.flows.current);
+            match apic {
+                Virtualization::Avic(model) => {
+                    let value = hardware.with_avic(&engine.host, vcpu, |avic| avic.read_msr(offset))??;
+                    Some((value, model.register))
+                }
+                Virtualization::Apicv(model) => {
+                    let value = hardware.with_apicv(&engine.host, vcpu, |apicv| apicv.read_msr(offset))??;
+                    Some((value, model.register))
+                }
             }
-            Virtualization::Apicv(model) => {
-                let value = engine
-                    .hardware
-                    .apic
-                    .with_apicv(&engine.host, vcpu, |apicv| apicv.read_msr(offset))??;
-                (value, model.register)
-            }
-        };
+        })?;
         self.accessed(register);
         Some(value)
     }
 
     /// Hardware has executed an access of the executing vCPU to its LAPIC, which takes `register`.
     fn accessed(&self, register: holdfast_machine::Picos) {
-        let engine = self.engine();
-        let vcpu = engine.flows.current;
-        engine.emit(&Happened::ApicAccessed { vcpu });
+        self.emit_access();
         self.spend(Cause::VirtualApic, register);
+    }
+
+    /// The executing vCPU has accessed its LAPIC.
+    pub fn emit_access(&self) {
+        self.with(|engine| {
+            let vcpu = engine.flows.current;
+            engine.emit(&Happened::ApicAccessed { vcpu });
+        });
     }
 
     /// RFLAGS.IF is set from now on.
     #[inline]
     pub fn interrupts_enabled(&self) {
-        let engine = self.engine();
-        let vcpu = engine.flows.current;
-        let apic = &engine.hardware.apic;
-        if apic.is_emulated() || engine.vcpus[vcpu].is_without_apic() {
-            return;
-        }
-        if apic.pending(&engine.host, vcpu).is_some() {
+        let is_pending = self.with(|engine| {
+            let vcpu = engine.flows.current;
+            let apic = &engine.hardware.apic;
+            let has_none = apic.is_emulated() || engine.vcpus[vcpu].is_without_apic();
+            !has_none && apic.pending(&engine.host, vcpu).is_some()
+        });
+        if is_pending {
             self.take_pending();
         }
     }
@@ -156,26 +154,35 @@ impl Handle {
     /// HLT of the executing vCPU with interrupts enabled: under the idle HLT intercept it does not exit if an interrupt
     /// is pending, which the vCPU takes now. Returns whether that is so.
     pub fn takes_instead_of_halt(&self) -> bool {
-        let engine = self.engine();
-        let vcpu = engine.flows.current;
-        let (apic, host) = (&engine.hardware.apic, &engine.host);
-        let by_idle_hlt =
-            !engine.vcpus[vcpu].is_without_apic() && host.vmcb(vcpu).is_some_and(|vmcb| vmcb.has_idle_hlt());
-        if !by_idle_hlt || apic.pending(host, vcpu).is_none() {
-            return false;
+        let skips = self.with(|engine| {
+            let vcpu = engine.flows.current;
+            let (apic, host) = (&engine.hardware.apic, &engine.host);
+            let by_idle_hlt =
+                !engine.vcpus[vcpu].is_without_apic() && host.vmcb(vcpu).is_some_and(|vmcb| vmcb.has_idle_hlt());
+            let skips = by_idle_hlt && apic.pending(host, vcpu).is_some();
+            if skips {
+                engine.emit(&Happened::HaltSkipped { vcpu });
+            }
+            skips
+        });
+        if skips {
+            self.take_pending();
         }
-        engine.emit(&Happened::HaltSkipped { vcpu });
-        self.take_pending();
-        true
+        skips
     }
 
     /// Takes the vector that is pending in hardware, if it can be taken.
     pub fn take_pending(&self) {
         self.order();
-        let engine = self.engine();
-        let vcpu = engine.flows.current;
-        if let Some(vector) = engine.take_from_hardware(vcpu) {
-            engine.vcpus[vcpu].interrupts.vector = Some(vector);
+        let takes = self.with(|engine| {
+            let vcpu = engine.flows.current;
+            let vector = engine.take_from_hardware(vcpu);
+            if vector.is_some() {
+                engine.vcpus[vcpu].interrupts.vector = vector;
+            }
+            vector.is_some()
+        });
+        if takes {
             self.continued();
         }
     }

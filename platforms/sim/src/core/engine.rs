@@ -168,7 +168,7 @@ impl Engine {
             if let Some(image) = &vm.image {
                 image.zero_statistics();
             }
-            vm.locks.stats.zero();
+            vm.fixed.locks.stats.zero();
             let (host, own) = self.host_of(id);
             let host = host.counters(own).collect();
             self.books.guests[id].zero(host);

@@ -108,9 +108,9 @@ impl Engine {
             Command::Fault { vcpu } | Command::InvalidOpcode { vcpu } => self.vcpus[vcpu].replies.fault = true,
             Command::PvEoi { vcpu, address } => {
                 self.vcpus[vcpu].interrupts.pv_eoi = Some(address);
-                self.vm_of(vcpu).memory.set_pv_eoi(address);
+                self.vm_of(vcpu).fixed.memory.set_pv_eoi(address);
             }
-            Command::SetPreempted { vcpu, address } => self.vm_of(vcpu).memory.set_preempted(address),
+            Command::SetPreempted { vcpu, address } => self.vm_of(vcpu).fixed.memory.set_preempted(address),
             Command::State { vcpu, state } => self.set_state(vcpu, state),
             Command::PauseControls { vcpu, controls } => {
                 let limit = self.hardware.pause_limit(controls);
@@ -168,7 +168,7 @@ impl Engine {
     /// guest has asked for that and `flush` allows it. Returns the time of the flush.
     pub fn update_steal_time(&mut self, vcpu: VcpuId, address: u64, steal: u64, flush: bool) -> Picos {
         let number = self.vcpus[vcpu].number;
-        let memory = &self.vm_of(vcpu).memory;
+        let memory = &self.vm_of(vcpu).fixed.memory;
         let is_asked = memory.update_steal_time(number, address, steal);
         let flushes = is_asked && flush && memory.host_flushes();
         if !flushes {

@@ -38,7 +38,7 @@ impl Engine {
         });
         let outer = self.outer_of(vcpu, Some(&exit));
         if exit == Exit::Userspace && outer == vcpu {
-            let remaining = self.vm_of(vcpu).settings.device;
+            let remaining = self.vm_of(vcpu).fixed.settings.device;
             let work = DeviceWork { vcpu, remaining };
             self.tasks.in_vmm.insert(self.host.thread(vcpu), work);
         }
@@ -61,11 +61,11 @@ impl Engine {
     /// The state that `vcpu`, which has left its guest, shows to the host. Takes back the bit of its PV EOI word.
     pub fn guest_state(&mut self, vcpu: VcpuId) -> GuestState {
         let pv_eoi = match self.vcpus[vcpu].interrupts.pv_eoi.take() {
-            Some(address) => self.vm_of(vcpu).memory.take_pv_eoi(address),
+            Some(address) => self.vm_of(vcpu).fixed.memory.take_pv_eoi(address),
             None => false,
         };
         let this = &self.vcpus[vcpu];
-        let lock_hint = self.vms[this.vm].memory.steal_time[this.number as usize].lock_hint();
+        let lock_hint = self.vms[this.vm].fixed.memory.steal_time[this.number as usize].lock_hint();
         GuestState {
             // A vector that was injected and not yet taken has entered its handler, which runs with interrupts masked.
             interrupts_enabled: this.interrupts.enabled && this.interrupts.vector.is_none(),
@@ -235,7 +235,10 @@ impl Engine {
             vector: inject,
             has_moved: this.last_pcpu != pcpu,
         });
-        self.vm_of(vcpu).memory.finish_torn_exchange(self.vcpus[vcpu].number);
+        self.vm_of(vcpu)
+            .fixed
+            .memory
+            .finish_torn_exchange(self.vcpus[vcpu].number);
         self.check_translations(vcpu);
         if self.vcpus[vcpu].last_pcpu != pcpu {
             self.empty_tlb(vcpu);

@@ -2,6 +2,7 @@
 
 pub mod context;
 pub mod flow;
+pub mod handle;
 pub mod operations;
 pub mod pending;
 pub mod play;

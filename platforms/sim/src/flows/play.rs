@@ -21,8 +21,8 @@ use crate::core::clock::{Source, TimedEvent};
 use crate::core::engine::Engine;
 use crate::core::failure::{CallOff, Failure};
 use crate::cpus::pcpu::Activity;
-use crate::flows::context::{Body, prepare, switch};
-use crate::flows::flow::Handle;
+use crate::flows::context::{Body, Saved, prepare, switch};
+use crate::flows::handle::{EngineCell, Handle};
 
 /// The whole of a flow. A panic in it ends the run.
 pub fn run_flow(handle: Handle, body: Body) {
@@ -32,13 +32,14 @@ pub fn run_flow(handle: Handle, body: Body) {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
     let message = text.unwrap_or_else(|| "a panic without a message".to_owned());
-    handle.engine().end.fail(|| Failure::GuestPanic(message));
+    handle.abandon();
+    handle.with(|engine| engine.end.fail(|| Failure::GuestPanic(message)));
     handle.switch_to(None);
 }
 
 /// Makes the flow that boots `vcpu`.
 pub fn boot_flow(engine: &mut Engine, vcpu: VcpuId) {
-    let handle = Handle::new(engine);
+    let handle = engine.flows.handle.expect("an engine with flows has its place");
     let this = &mut engine.vcpus[vcpu];
     let (number, vm) = (CpuId(this.number), this.vm);
     let Some(image) = &engine.vms[vm].image else {
@@ -53,37 +54,41 @@ pub fn boot_flow(engine: &mut Engine, vcpu: VcpuId) {
 }
 
 /// Plays events until the run is finished or has failed.
-pub fn play(engine: &mut Engine, call_off: &CallOff) {
-    let handle = Handle::new(engine);
-    loop {
-        let engine = handle.engine();
-        if engine.end.finished || engine.end.failure.is_some() || engine.books.failure().is_some() {
-            return;
-        }
-        if let Some(exit) = engine.flows.exit.take() {
-            engine.leave_guest(engine.flows.current, exit);
-            continue;
-        }
-        if let Some(call) = engine.flows.call.take() {
-            engine.leave_native(engine.flows.current, call);
-            continue;
-        }
-        let Some((time, vcpu)) = engine.next_turn() else {
-            engine.play_event(call_off);
-            continue;
-        };
-        engine.clock.now = time;
-        engine.flows.current = vcpu;
-        engine.books.stats.switches += 1;
-        let to = engine.vcpus[vcpu].flow.saved;
-        let main = &raw mut engine.flows.main;
-        // SAFETY: the flow was prepared, or saved when it last waited; the engine, which contains `main`, does not
-        // move.
+pub fn play(cell: &EngineCell, call_off: &CallOff) {
+    while let Some((main, to)) = cell.with(|engine| engine.play_until_flow(call_off)) {
+        // SAFETY: the flow was prepared, or saved when it last waited. `main` is in the engine, which does not move,
+        // and nobody uses the engine before `switch` has written there, which is the first that it does.
         unsafe { switch(main, to) };
     }
 }
 
 impl Engine {
+    /// Plays events until it is a flow's turn: where the loop saves itself, and where the flow continues. `None` if the
+    /// run is finished or has failed.
+    fn play_until_flow(&mut self, call_off: &CallOff) -> Option<(*mut Saved, Saved)> {
+        loop {
+            if self.end.finished || self.end.failure.is_some() || self.books.failure().is_some() {
+                return None;
+            }
+            if let Some(exit) = self.flows.exit.take() {
+                self.leave_guest(self.flows.current, exit);
+                continue;
+            }
+            if let Some(call) = self.flows.call.take() {
+                self.leave_native(self.flows.current, call);
+                continue;
+            }
+            let Some((time, vcpu)) = self.next_turn() else {
+                self.play_event(call_off);
+                continue;
+            };
+            self.clock.now = time;
+            self.flows.current = vcpu;
+            self.books.stats.switches += 1;
+            return Some((&raw mut self.flows.main, self.vcpus[vcpu].flow.saved));
+        }
+    }
+
     /// The vCPU whose flow executes next, and when. Returns `None` if the next event is not a flow's turn. Plays the
     /// misses of spinners on the way.
     #[inline(always)]

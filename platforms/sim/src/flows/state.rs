@@ -3,6 +3,7 @@
 use holdfast_host::{Exit, VcpuId};
 
 use crate::flows::context::Saved;
+use crate::flows::handle::Handle;
 use crate::flows::stack::Stacks;
 use crate::guests::native::Call;
 
@@ -13,6 +14,8 @@ pub struct Flows {
     pub current: VcpuId,
     /// The loop's own flow, while another one executes.
     pub main: Saved,
+    /// The engine's handle on itself, for new flows.
+    pub handle: Option<Handle>,
     /// Stacks of the guests' flows.
     pub stacks: Stacks,
     /// The executing flow leaves its guest for this exit.
@@ -29,6 +32,7 @@ impl Flows {
         Flows {
             current: VcpuId(0),
             main: Saved::NONE,
+            handle: None,
             stacks: Stacks::default(),
             exit: None,
             call: None,

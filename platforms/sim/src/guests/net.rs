@@ -14,7 +14,7 @@ use holdfast_machine::Picos;
 use crate::core::clock::TimedEvent;
 use crate::core::engine::Engine;
 use crate::core::failure::Failure;
-use crate::flows::flow::Handle;
+use crate::flows::handle::Handle;
 use crate::guests::tasks::{Drawn, Task};
 
 /// The vector that the guest's driver has requested for received packets.
@@ -120,7 +120,7 @@ impl Engine {
         let network = &mut self.tasks.networks[nic];
         let (vm, is_worker) = (network.vm, task != network.server);
         let action = if is_worker {
-            network.connection.worker(&self.vms[vm].memory.network)
+            network.connection.worker(&self.vms[vm].fixed.memory.network)
         } else {
             network.connection.server()
         };
@@ -174,7 +174,7 @@ impl Engine {
                 return;
             };
             let (device, port, vm) = (*device, *port, network.vm);
-            match network.connection.worker(&self.vms[vm].memory.network) {
+            match network.connection.worker(&self.vms[vm].fixed.memory.network) {
                 Action::Work(ns) => return self.nic_works(nic, Picos::from_nanos(ns)),
                 Action::WakeOther => self.device_signals(port, None),
                 Action::Signal => self.device_signals(device, Some(vm)),
@@ -191,14 +191,16 @@ impl Handle {
     /// The guest writes to `port`, and does not wait for the effect. Returns `false` if `port` is not a register of an
     /// assigned device.
     pub fn ring_nic(&self, port: u16) -> bool {
-        let engine = self.engine();
-        let vm = engine.vcpus[engine.flows.current].vm;
-        let Some(nic) = engine.tasks.assigned_nic(vm).filter(|_| port == virtio::NOTIFY_PORT) else {
+        let found = self.with(|engine| {
+            let vm = engine.current().vm;
+            engine.tasks.assigned_nic(vm)
+        });
+        let Some(nic) = found.filter(|_| port == virtio::NOTIFY_PORT) else {
             return false;
         };
         self.work(Picos::from_nanos(RING_NS));
         self.order();
-        self.engine().wake_nic(nic as u32);
+        self.with(|engine| engine.wake_nic(nic as u32));
         true
     }
 }

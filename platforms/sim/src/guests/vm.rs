@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use holdfast_guest::GuestImage;
 use holdfast_host::VcpuId;
@@ -67,6 +68,20 @@ impl Progress {
     }
 }
 
+/// What flows of a guest hold references to, also while other flows use the engine. So it is not part of the engine's
+/// memory, and all that changes in it is in cells.
+#[derive(Debug)]
+pub struct FixedPart {
+    /// Settings of its kernel and firmware.
+    pub settings: Settings,
+    /// The memory that it shares with its host.
+    pub memory: SharedMemory,
+    /// The NUMA node that its kernel has announced for each vCPU.
+    pub numa_nodes: Box<[Cell<u32>]>,
+    /// The tables of its locks.
+    pub locks: LockTables,
+}
+
 /// A guest.
 pub struct Vm {
     /// Its name.
@@ -79,18 +94,12 @@ pub struct Vm {
     pub measured: bool,
     /// Its kernel; set right after construction.
     pub image: Option<Box<dyn GuestImage>>,
-    /// Settings of its kernel and firmware.
-    pub settings: Settings,
-    /// The memory that it shares with its host.
-    pub memory: SharedMemory,
+    /// What its flows hold references to. It is never replaced.
+    pub fixed: Rc<FixedPart>,
     /// Its pages.
     pub pages: Pages,
     /// Its address spaces.
     pub spaces: Spaces,
-    /// The NUMA node that its kernel has announced for each vCPU.
-    pub numa_nodes: Box<[Cell<u32>]>,
-    /// The tables of its locks.
-    pub locks: LockTables,
     /// What it has reported of its workload.
     pub report: Progress,
 }

@@ -104,7 +104,7 @@ impl Engine {
                 exit: Exit::Userspace, ..
             }) => {
                 let own = self.inner(index).guest_on(pcpu);
-                let time = self.vm_of(self.inner(index).vcpu(own)).settings.device;
+                let time = self.vm_of(self.inner(index).vcpu(own)).fixed.settings.device;
                 self.inner_mut(index).begin_device_work(own, time);
             }
             Some(Event::VcpuRuns { vcpu, .. }) => self.inner_mut(index).end_device_work(vcpu),

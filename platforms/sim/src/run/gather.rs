@@ -67,8 +67,11 @@ fn counters(engine: &Engine, config: &Config, id: VmId) -> BTreeMap<String, u64>
     let permille = u128::from(ran_ns) * 1_000_000 / u128::from(engine.clock.now.0.max(1));
     counters.insert("cpu_time_ns".to_owned(), ran_ns);
     counters.insert("cpu_permille".to_owned(), permille as u64);
-    add(&mut counters, vm.locks.stats.iter().filter(|(_, value)| *value > 0));
-    let blocked = vm.locks.stats.blocked_by_bucket();
+    add(
+        &mut counters,
+        vm.fixed.locks.stats.iter().filter(|(_, value)| *value > 0),
+    );
+    let blocked = vm.fixed.locks.stats.blocked_by_bucket();
     counters.extend(blocked.map(|(bucket, count)| (format!("histo_blocked.{bucket}"), count)));
     if vm.report.begun.is_some() {
         counters.insert("measured_exits".to_owned(), book.exits.iter().sum());

@@ -4,33 +4,48 @@
 //! operation, pause loop, HLT, hypercall and LAPIC access. The hypervisor is the `host` crate, the hardware the
 //! `machine` crate. This crate joins them, and keeps the ledger of where the vCPUs' time went.
 //!
-//! Rooms, from below: `core` (time, the engine), `memory`, `cpus`, `apic`, `flows`, `guests`, `nested`, and `run` on
-//! top. The engine emits what happens to `books`, which change nothing but themselves.
+//! # Rooms
+//! Each room names only rooms above it in this list:
+//! - values: `core` (virtual time, what it is spent on, why a run ends), `memory` (words, lines, TLBs), `stacks`;
+//! - state: `parts` (CPUs, hardware, guests), `migration`, `config` (what a run is made of), `tasks` (of the host);
+//! - `books`: what is written down. They change nothing but themselves;
+//! - `engine`: one run's whole state, and how flows of guest code reach it;
+//! - `events`: what happens, as methods of the engine;
+//! - `flows`: what guest code does between two events;
+//! - `guests`: what guest code sees, and `nested`, guests with guests of their own;
+//! - `run`: builds the machine, plays the events, and gathers the outcome.
+//!
+//! A lower room reaches a higher one through methods of the engine only, where a flow begins.
 
-mod apic;
 mod books;
+mod config;
 mod core;
-mod cpus;
+mod engine;
+mod events;
 mod flows;
 mod guests;
 mod memory;
+mod migration;
 mod nested;
+mod parts;
 mod run;
+mod stacks;
+mod tasks;
 
+pub use self::core::cause::Cause;
 pub use self::core::failure::{CallOff, Failure};
 pub use books::audit::Fate;
-pub use books::cause::Cause;
 pub use books::convoy::Convoy;
 pub use books::timeline;
+pub use config::{Config, Group, HostTask, Stay, Vm};
 pub use guests::cpu::SimCpu;
 pub use guests::machine::{SimContext, SimMachine};
-pub use guests::migration::{Destination, Journey, Migration, MigrationFaults, Move};
-pub use guests::precopy::Precopy;
 pub use guests::process::Waits;
 pub use guests::thread::SimThread;
 pub use memory::dirty::DirtyLog;
 pub use memory::word::{Shared, SimAddress, SimWord};
-pub use run::config::{Config, Group, HostTask, Stay, Vm};
+pub use migration::journey::{Destination, Journey, Migration, MigrationFaults, Move};
+pub use migration::precopy::Precopy;
 pub use run::migrating::{Audited, run_migrating};
 pub use run::outcome::{Outcome, VmOutcome};
 pub use run::{record, record_images, run, run_images, run_threads};

@@ -1,26 +1,25 @@
 //! How guest code waits for its turn, takes interrupts, leaves its guest, and spends its time.
 //!
 //! **One flow at a time**: all flows of a run execute on one thread, one after another. A flow uses the engine between
-//! two switches, never across one (`handle.rs`).
+//! two switches, never across one (`engine/handle.rs`).
 
 #![expect(
     unsafe_code,
-    reason = "flows are switched, and a parked flow's predicate is read through a pointer"
+    reason = "an image and a parked flow's predicate are read through pointers"
 )]
 
 use holdfast_guest::GuestImage;
-use holdfast_host::{Exit, VcpuId};
+use holdfast_host::Exit;
 use holdfast_machine::{Picos, Time};
 
-use crate::books::cause::Cause;
 use crate::books::happened::Happened;
+use crate::core::cause::Cause;
 use crate::core::failure::Failure;
-use crate::flows::context::switch;
-use crate::flows::handle::Handle;
-use crate::guests::native::{Call, PREEMPT};
+use crate::engine::handle::Handle;
 use crate::memory::park::{Resumption, Woken};
 use crate::memory::probe::Probe;
 use crate::memory::word::SimWord;
+use crate::tasks::native::{Call, PREEMPT};
 
 /// What a flow that continues does next.
 enum Next {
@@ -47,34 +46,6 @@ impl Handle {
             }
             None => self.switch_to(None),
         }
-    }
-
-    /// Switches from the flow that executes to that of `next`, or to the engine's loop.
-    #[inline(always)]
-    pub fn switch_to(&self, next: Option<VcpuId>) {
-        // SAFETY: until the switch, only methods of the engine and of its parts are called.
-        let engine = unsafe { self.engine() };
-        let mine = engine.flows.current;
-        let here = 0u8;
-        if (&raw const here as usize) < engine.vcpus[mine].flow.stack_limit {
-            let vm = engine.vcpus[mine].vm;
-            engine
-                .end
-                .fail(|| Failure::StackOverflow(format!("a flow of vcpu {} of vm {}", mine.0, vm.0)));
-        }
-        engine.books.stats.switches += 1;
-        let to = match next {
-            Some(vcpu) if engine.end.failure.is_none() => {
-                engine.flows.current = vcpu;
-                engine.vcpus[vcpu].flow.saved
-            }
-            _ => engine.flows.main,
-        };
-        let from = &raw mut engine.vcpus[mine].flow.saved;
-        // SAFETY: `to` was saved when that flow last waited, here or in the loop, and each is continued once. `from`
-        // is in the engine's table of vCPUs, which does not move during a run, and nobody uses the engine before
-        // `switch` has written there, which is the first that it does.
-        unsafe { switch(from, to) };
     }
 
     /// Waits until the flow's clock is the machine's. Takes the interrupts that come meanwhile.

@@ -5,9 +5,9 @@
 use holdfast_locks::Budget;
 use holdfast_machine::{Access, Picos};
 
-use crate::books::cause::Cause;
-use crate::core::engine::Engine;
-use crate::flows::handle::Handle;
+use crate::core::cause::Cause;
+use crate::engine::Engine;
+use crate::engine::handle::Handle;
 use crate::memory::park::Woken;
 use crate::memory::word::{Shared, SimWord};
 

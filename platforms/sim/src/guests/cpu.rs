@@ -11,10 +11,10 @@ use holdfast_locks::{Budget, CpuId, Interrupts, LockStats, NodeTable, Nodes, Num
 use holdfast_machine::Access;
 
 use crate::books::happened::Happened;
-use crate::core::engine::Engine;
-use crate::flows::handle::Handle;
-use crate::guests::vm::FixedPart;
+use crate::engine::Engine;
+use crate::engine::handle::Handle;
 use crate::memory::word::{SimAddress, SimWord};
+use crate::parts::vm::FixedPart;
 
 /// A vCPU, for the guest code that runs on it.
 #[derive(Clone, Copy, Debug)]

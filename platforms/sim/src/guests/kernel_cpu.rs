@@ -11,7 +11,8 @@ use holdfast_locks::{Budget, CpuId, Interrupts};
 use holdfast_machine::Picos;
 
 use crate::books::happened::Happened;
-use crate::cpus::siblings::SLICE;
+use crate::engine::handle::Handle;
+use crate::events::siblings::SLICE;
 use crate::guests::cpu::SimCpu;
 use crate::memory::dirty::{DirtyLog, LOG_ENTRIES};
 use crate::memory::records::{PV_EOI_BASE, PV_EOI_STRIDE, STEAL_TIME_BASE};
@@ -20,6 +21,9 @@ use crate::memory::word::SimWord;
 /// Time that a flow may be ahead of its last ordered operation before it lets others catch up, in picoseconds. An
 /// interrupt is taken at most this much late.
 const AHEAD_PS: u64 = 1_000_000;
+
+/// Time that a store to an assigned device's notification register takes on its way out, in nanoseconds. An estimate.
+const RING_NS: u64 = 100;
 
 // SAFETY: as for `Platform` and `Interrupts`.
 unsafe impl Cpu for SimCpu {
@@ -352,5 +356,23 @@ impl SimCpu {
 
     fn reply(&self) -> u64 {
         self.with(|engine| engine.current().replies.value)
+    }
+}
+
+impl Handle {
+    /// The guest writes to `port`, and does not wait for the effect. Returns `false` if `port` is not a register of an
+    /// assigned device.
+    pub fn ring_nic(&self, port: u16) -> bool {
+        let found = self.with(|engine| {
+            let vm = engine.current().vm;
+            engine.tasks.assigned_nic(vm)
+        });
+        let Some(nic) = found.filter(|_| port == virtio::NOTIFY_PORT) else {
+            return false;
+        };
+        self.work(Picos::from_nanos(RING_NS));
+        self.order();
+        self.with(|engine| engine.wake_nic(nic as u32));
+        true
     }
 }

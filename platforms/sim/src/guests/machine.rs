@@ -15,12 +15,12 @@ use holdfast_machine::Picos;
 
 use crate::books::happened::Happened;
 use crate::core::failure::Failure;
-use crate::flows::context::{Body, Saved, prepare, switch};
-use crate::flows::handle::Handle;
-use crate::flows::play::run_flow;
+use crate::engine::boot::run_flow;
+use crate::engine::handle::Handle;
 use crate::guests::cpu::SimCpu;
-use crate::guests::native::{Call, Flow};
-use crate::guests::vm::{FixedPart, Vm};
+use crate::parts::vm::{FixedPart, Vm};
+use crate::stacks::context::{Body, Saved, prepare, switch};
+use crate::tasks::native::{Call, Flow};
 
 /// A guest's machine in virtual time. Only code that the engine runs may use it.
 #[derive(Clone, Copy, Debug)]

@@ -17,9 +17,9 @@ use holdfast_machine::{Access, Costs, Picos};
 
 use crate::guests::cpu::SimCpu;
 use crate::guests::machine::SimMachine;
-use crate::guests::native::Call;
 use crate::guests::process::Process;
 use crate::memory::word::{SimAddress, SimWord};
+use crate::tasks::native::Call;
 
 /// Time by which a sleep is longer than requested: the kernel's default timer slack (`PR_SET_TIMERSLACK`).
 const TIMER_SLACK_NS: u64 = 50_000;

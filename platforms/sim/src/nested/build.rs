@@ -4,14 +4,14 @@ use holdfast_guest::GuestImage;
 use holdfast_host::{ApicvConfig, AvicConfig, Host, HostConfig, PcpuPlace, VcpuId, VmId};
 use holdfast_machine::Picos;
 
-use crate::core::engine::Engine;
+use crate::config::{Config, Stay, Vm as VmConfig};
 use crate::core::failure::Failure;
-use crate::flows::handle::Handle;
+use crate::engine::Engine;
+use crate::engine::handle::Handle;
 use crate::guests::machine::SimMachine;
 use crate::memory::nodes::delays;
-use crate::nested::host::InnerHost;
 use crate::nested::kernel::Hypervisor;
-use crate::run::config::{Config, Stay, Vm as VmConfig};
+use crate::parts::inner::InnerHost;
 
 /// The guests that run inside of guest `carrier`.
 pub fn inside<'c>(config: &'c Config, carrier: &'c VmConfig) -> impl Iterator<Item = &'c VmConfig> + Clone {

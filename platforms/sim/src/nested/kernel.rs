@@ -14,12 +14,12 @@ use holdfast_guest::{Cpu, GuestImage, LocalApic, Machine, RESCHEDULE_VECTOR, TIM
 use holdfast_host::{Command, Event, Exit, HostInterrupt, PcpuId, Run, VcpuId};
 use holdfast_locks::{Budget, CpuId, Paravirt, Platform, Word};
 
-use crate::cpus::pcpu::HeldInterrupts;
-use crate::flows::handle::Handle;
+use crate::engine::handle::Handle;
 use crate::guests::cpu::SimCpu;
 use crate::guests::machine::SimMachine;
 use crate::memory::word::SimWord;
-use crate::nested::host::{InnerHost, Work};
+use crate::parts::inner::{InnerHost, Work};
+use crate::parts::pcpu::HeldInterrupts;
 
 /// The kernel's state of one CPU.
 struct PerCpu {

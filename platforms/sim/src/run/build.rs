@@ -11,27 +11,27 @@ use holdfast_host::{GroupId, Host, IdVec, PcpuPlace, PvFaults, SvmPart, VcpuId, 
 use holdfast_locks::{LockStats, NodeTable, WaitTable};
 use holdfast_machine::{Lines, Picos, Time, Topology};
 
+use crate::config::{Config, Stay, Vm as VmConfig};
 use crate::core::clock::Clock;
-use crate::core::engine::Engine;
 use crate::core::failure::Failure;
-use crate::cpus::hardware::{Hardware, Part};
-use crate::cpus::vcpu::Vcpu;
-use crate::flows::handle::{EngineCell, Handle};
-use crate::flows::play::boot_flow;
+use crate::engine::Engine;
+use crate::engine::boot::boot_flow;
+use crate::engine::handle::{EngineCell, Handle};
 use crate::guests::machine::SimMachine;
-use crate::guests::native::Native;
-use crate::guests::net::Network;
-use crate::guests::noise;
-use crate::guests::tasks::{Drawn, HostTasks, Task};
-use crate::guests::vm::{FixedPart, LockTables, Progress, Settings, Vm};
-use crate::guests::vmm::Vmm;
 use crate::memory::dirty::Pages;
 use crate::memory::lines::Memory;
 use crate::memory::nodes::delays;
 use crate::memory::records::SharedMemory;
 use crate::memory::tlb::Spaces;
 use crate::nested::build as nested;
-use crate::run::config::{Config, Stay, Vm as VmConfig};
+use crate::parts::hardware::{Hardware, Part};
+use crate::parts::vcpu::Vcpu;
+use crate::parts::vm::{FixedPart, LockTables, Progress, Settings, Vm};
+use crate::tasks::native::Native;
+use crate::tasks::network::Network;
+use crate::tasks::noise;
+use crate::tasks::vmm::Vmm;
+use crate::tasks::{Drawn, HostTasks, Task};
 
 /// Builds the machine of `config`, with kernels made by `image`.
 ///

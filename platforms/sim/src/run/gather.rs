@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use holdfast_host::{Host, Nanos, VcpuId, VmId};
 
-use crate::books::cause::Cause;
-use crate::core::engine::Engine;
-use crate::guests::vm::Vm;
+use crate::config::Config;
+use crate::core::cause::Cause;
+use crate::engine::Engine;
+use crate::parts::vm::Vm;
 use crate::run::build::in_order;
-use crate::run::config::Config;
 use crate::run::outcome::{Outcome, VmOutcome};
 
 /// Gathers the outcome of `engine`, which has played `config`.

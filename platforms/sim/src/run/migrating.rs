@@ -6,11 +6,11 @@ use holdfast_guest::GuestImage;
 use holdfast_host::Nic;
 
 use crate::books::audit::{Audit, Fate};
+use crate::config::{Config, Vm as VmConfig};
 use crate::core::failure::{CallOff, Failure};
-use crate::flows::handle::EngineCell;
+use crate::engine::handle::EngineCell;
 use crate::guests::machine::SimMachine;
-use crate::guests::migration::{Journey, Migrations};
-use crate::run::config::{Config, Vm as VmConfig};
+use crate::migration::{Migrations, journey::Journey};
 use crate::run::outcome::Outcome;
 
 /// Result of the audit of a run.

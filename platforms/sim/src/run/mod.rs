@@ -1,25 +1,25 @@
 //! A run: builds the machine, plays it, and gathers its outcome.
 
 mod build;
-pub mod config;
 mod gather;
 pub mod migrating;
 pub mod outcome;
+mod play;
 
 use std::rc::Rc;
 
 use holdfast_guest::GuestImage;
 
 use crate::books::timeline::{Recorder, Timeline, Window};
+use crate::config::{Config, Vm as VmConfig};
 use crate::core::failure::{CallOff, Failure};
-use crate::flows::handle::EngineCell;
-use crate::flows::play::play;
+use crate::engine::handle::EngineCell;
 use crate::guests::machine::SimMachine;
-use crate::guests::migration::Journey;
 use crate::guests::process::{Body, Image, Process, Waits};
 use crate::guests::thread::SimThread;
+use crate::migration::journey::Journey;
+use crate::run::play::play;
 use build::build;
-use config::{Config, Vm as VmConfig};
 use gather::gather;
 use outcome::Outcome;
 

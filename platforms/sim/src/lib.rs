@@ -15,7 +15,8 @@
 //! - `guests`: what guest code sees, and `nested`, guests with guests of their own;
 //! - `run`: builds the machine, plays the events, and gathers the outcome.
 //!
-//! A lower room reaches a higher one through methods of the engine only, where a flow begins.
+//! A lower room reaches a higher one only where a flow executes a guest's kernel, which is an image to it
+//! ([`GuestImage`](holdfast_guest::GuestImage)).
 
 mod books;
 mod config;

@@ -11,6 +11,7 @@ use holdfast_locks::{Budget, CpuId, Interrupts};
 use holdfast_machine::Picos;
 
 use crate::books::happened::Happened;
+use crate::engine::Engine;
 use crate::engine::handle::Handle;
 use crate::events::siblings::SLICE;
 use crate::guests::cpu::SimCpu;
@@ -33,14 +34,14 @@ unsafe impl Cpu for SimCpu {
         let engine = unsafe { self.handle.engine() };
         let span = Picos::from_nanos(ns) + engine.hardware.costs.guest_code;
         let span = engine.with_walks(engine.flows.current, span);
-        let has_siblings = engine.hardware.has_siblings();
-        if engine.memory.dirty_log.is_some() {
-            self.log_user_pages(span);
+        if engine.memory.dirty_log.is_some() || engine.hardware.has_siblings() {
+            return self.compute_watched(span);
         }
-        if has_siblings {
-            return self.compute_beside(span);
+        match spend(engine, span) {
+            Some(false) => {}
+            Some(true) => self.handle.order(),
+            None => self.spend_computing(span),
         }
-        self.spend_computing(span);
     }
 
     #[inline]
@@ -234,7 +235,7 @@ unsafe impl Cpu for SimCpu {
         self.fixed().numa_nodes[self.number as usize].set(node);
     }
 
-    #[inline]
+    #[inline(always)]
     fn lock_acquired(&self, lock: &SimWord) {
         // SAFETY: only methods of the engine and of its parts are called.
         let engine = unsafe { self.handle.engine() };
@@ -290,19 +291,49 @@ unsafe impl Cpu for SimCpu {
     }
 }
 
+/// Whether the executing flow is to let others catch up.
+#[inline(always)]
+fn is_far_ahead(engine: &Engine) -> bool {
+    let this = &engine.vcpus[engine.flows.current];
+    this.flow.clock.0 - engine.clock.now.0 > AHEAD_PS
+}
+
+/// Spends `span` on what the executing flow is doing. Returns whether it is to let others catch up, or `None` if its
+/// pending time has no room.
+#[inline(always)]
+fn spend(engine: &mut Engine, span: Picos) -> Option<bool> {
+    let this = engine.current();
+    let cause = this.announced.work_cause();
+    this.spend(cause, span).then(|| is_far_ahead(engine))
+}
+
 impl SimCpu {
     /// Whether it is a CPU of the bare-metal kernel.
     fn is_native(&self) -> bool {
         self.with(|engine| engine.current().native)
     }
 
+    /// Computes for `span` while the hardware logs written pages, or next to the other threads of the core.
+    fn compute_watched(&self, span: Picos) {
+        let (is_logged, has_siblings) =
+            self.with(|engine| (engine.memory.dirty_log.is_some(), engine.hardware.has_siblings()));
+        if is_logged {
+            self.log_user_pages(span);
+        }
+        if has_siblings {
+            self.compute_beside(span);
+        } else {
+            self.spend_computing(span);
+        }
+    }
+
     /// Computes for `span`, which takes `span`.
-    #[inline(always)]
     fn spend_computing(&self, span: Picos) {
-        self.handle.work(span);
-        // SAFETY: only methods of the engine and of its parts are called.
-        let engine = unsafe { self.handle.engine() };
-        if engine.current().flow.clock.0 - engine.clock.now.0 > AHEAD_PS {
+        let is_far_ahead = self.with(|engine| spend(engine, span)).unwrap_or_else(|| {
+            self.handle.work(span);
+            self.with(|engine| is_far_ahead(engine))
+        });
+        if is_far_ahead {
             self.handle.order();
         }
     }

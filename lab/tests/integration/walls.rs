@@ -501,7 +501,11 @@ fn rooms_of_the_simulator_name_only_rooms_below_them() {
     let all = ROOMS.len() * (ROOMS.len() - 1) / 2;
     println!("platforms/sim: {} of {all} pairs of rooms know each other", pairs.len());
     assert!(faults.is_empty(), "rooms above are named:\n{}", faults.join("\n"));
-    assert!(pairs.len() <= PAIRS_MAX, "{} pairs of rooms know each other", pairs.len());
+    assert!(
+        pairs.len() <= PAIRS_MAX,
+        "{} pairs of rooms know each other",
+        pairs.len()
+    );
 }
 
 #[test]

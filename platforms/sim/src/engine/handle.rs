@@ -96,8 +96,9 @@ impl Handle {
     /// The engine, for the operations that flows execute at every step.
     ///
     /// # Safety
-    /// Until the last use of the reference, nothing uses the engine in another way, and no flow is switched to: while it
-    /// has the reference, the caller calls methods of the engine and of its parts, and nothing else.
+    /// Until the last use of the reference, nothing uses the engine in another way, and no flow is switched to: while
+    /// the caller has the reference, it calls methods of the engine and of its parts that execute no code of a guest,
+    /// and nothing else.
     ///
     /// # Panics
     /// If the engine is in use.

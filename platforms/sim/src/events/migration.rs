@@ -3,7 +3,8 @@
 //! The migrated state is the state that KVM's interface has of a vCPU ([`holdfast_host::SavedVcpu`]: LAPIC page,
 //! timer, pending events, halted or not), and the state of the devices. The host's own state stays behind: run queues,
 //! timers, AVIC's tables, posted-interrupt descriptors, doorbells and IPIs on their way, warm caches. The guests'
-//! memory is shared. `migration/precopy.rs` has the time that copying it takes, before the guests are stopped and while they are.
+//! memory is shared. `migration/precopy.rs` has the time that copying it takes, before the guests are stopped and while
+//! they are.
 //!
 //! Threads do not bring along what they are owed of CPU time: the VMM at the destination makes new ones. Each VMM is a
 //! process of its own, so none is always the first to continue. Which is first is drawn each time. If it were

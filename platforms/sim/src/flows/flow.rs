@@ -35,16 +35,16 @@ impl Handle {
     /// Executes the flows whose turn it is, until it is the caller's turn.
     #[inline]
     pub fn switch_away(&self) {
-        // SAFETY: only methods of the engine and of its parts are called.
-        let engine = unsafe { self.engine() };
-        match engine.next_turn() {
+        let next = self.with(|engine| match engine.next_turn() {
             Some((time, vcpu)) => {
                 engine.clock.now = time;
-                if vcpu != engine.flows.current || engine.end.failure.is_some() {
-                    self.switch_to(Some(vcpu));
-                }
+                let is_other = vcpu != engine.flows.current || engine.end.failure.is_some();
+                is_other.then_some(Some(vcpu))
             }
-            None => self.switch_to(None),
+            None => Some(None),
+        });
+        if let Some(next) = next {
+            self.switch_to(next);
         }
     }
 

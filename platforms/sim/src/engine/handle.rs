@@ -141,8 +141,11 @@ impl Handle {
         unsafe { switch(from, to) };
     }
 
-    /// A panic has ended everything that the caller's flow did, with its use of the engine, if it was in one.
-    pub fn abandon(&self) {
+    /// Ends the use that a panic has left.
+    ///
+    /// # Safety
+    /// A panic has ended all that the caller's flow did, and with that the use of the engine, if it was in one.
+    pub unsafe fn abandon(&self) {
         // SAFETY: as in `with`.
         unsafe { self.0.as_ref() }.in_use.set(false);
     }

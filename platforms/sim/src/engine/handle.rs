@@ -1,10 +1,10 @@
 //! The engine's place in memory, and the one way to it for flows of guest code and for the loop.
 //!
 //! - **One flow at a time**: all flows of a run execute on one thread, one after another.
-//! - **Used once**: nobody uses the engine while somebody else does. What uses it is a closure ([`Handle::with`]): the
-//!   reference ends with that and cannot be kept, and a use inside of a use panics. A switch to another flow uses the
-//!   engine itself, so it panics inside of a use, too. The few operations that flows execute at every step take the
-//!   reference without a closure ([`Handle::engine`]), which is unsafe, and look only whether the engine is in use.
+//! - **Used once**: the engine has one user at a time. What uses it is a closure ([`Handle::with`]): the reference ends
+//!   with that and cannot be kept, and a use inside of a use panics. A switch to another flow uses the engine itself, so
+//!   it panics inside of a use, too. The few operations that flows execute at every step take the reference without a
+//!   closure ([`Handle::engine`]), which is unsafe, and check that the engine is not in use.
 //! - **Nothing refers into it**: what flows hold references to across switches is not part of the engine's memory
 //!   ([`FixedPart`](crate::parts::vm::FixedPart), the images, the stacks).
 //!
@@ -30,7 +30,7 @@ use crate::stacks::context::switch;
 /// The place of an engine, where it stays for the whole run.
 #[derive(Debug)]
 pub struct EngineCell {
-    /// Somebody uses the engine.
+    /// The engine is in use.
     in_use: Cell<bool>,
     engine: UnsafeCell<Engine>,
 }
@@ -136,7 +136,7 @@ impl Handle {
         };
         let from = &raw mut engine.vcpus[mine].flow.saved;
         // SAFETY: `to` was saved when that flow last waited, here or in the loop, and each is continued once. `from`
-        // is in the engine's table of vCPUs, which does not move during a run, and nobody uses the engine before
+        // is in the engine's table of vCPUs, which does not move during a run, and nothing uses the engine before
         // `switch` has written there, which is the first that it does.
         unsafe { switch(from, to) };
     }

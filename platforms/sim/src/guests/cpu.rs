@@ -47,7 +47,7 @@ impl SimCpu {
     #[inline(always)]
     pub(super) fn fixed(&self) -> &FixedPart {
         // SAFETY: the engine keeps it until the run is over, and only code that the run executes has this CPU. It is no
-        // part of the engine's own memory (`Vm::fixed`), and nobody has it exclusively: all that changes is in cells.
+        // part of the engine's own memory (`Vm::fixed`), and nothing has it exclusively: all that changes is in cells.
         unsafe { &*self.fixed }
     }
 

@@ -1,4 +1,4 @@
-//! The loop of a run, and whose turn it is: the next flow, or an event that no flow plays.
+//! The loop of a run: it plays the events that no flow plays, and switches to the flow whose turn it is.
 //!
 //! Guest flows run on stacks of their own. A flow that has to wait for its turn switches straight to the flow whose
 //! turn it is; only what concerns the host comes back to the loop.
@@ -22,7 +22,7 @@ use crate::stacks::context::{Saved, switch};
 pub fn play(cell: &EngineCell, call_off: &CallOff) {
     while let Some((main, to)) = cell.with(|engine| engine.play_until_flow(call_off)) {
         // SAFETY: the flow was prepared, or saved when it last waited. `main` is in the engine, which does not move,
-        // and nobody uses the engine before `switch` has written there, which is the first that it does.
+        // and nothing uses the engine before `switch` has written there, which is the first that it does.
         unsafe { switch(main, to) };
     }
 }

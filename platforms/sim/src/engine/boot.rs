@@ -21,8 +21,8 @@ pub fn run_flow(handle: Handle, body: Body) {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
     let message = text.unwrap_or_else(|| "a panic without a message".to_owned());
-    // SAFETY: `catch_unwind` is the first call of the flow: nothing of it is left, and no other flow is in a use, or this
-    // one would not execute.
+    // SAFETY: `catch_unwind` is the first call of the flow, so nothing of that is left. No other flow is in a use, or
+    // this one would not execute.
     unsafe { handle.abandon() };
     handle.with(|engine| engine.end.fail(|| Failure::GuestPanic(message)));
     handle.switch_to(None);

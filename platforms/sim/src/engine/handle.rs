@@ -2,9 +2,9 @@
 //!
 //! - **One flow at a time**: all flows of a run execute on one thread, one after another.
 //! - **Used once**: the engine has one user at a time. What uses it is a closure ([`Handle::with`]): the reference ends
-//!   with that and cannot be kept, and a use inside of a use panics. A switch to another flow uses the engine itself, so
-//!   it panics inside of a use, too. The few operations that flows execute at every step take the reference without a
-//!   closure ([`Handle::engine`]), which is unsafe, and check that the engine is not in use.
+//!   with that and cannot be kept, and a use inside of a use panics. A switch to another flow uses the engine, too, so
+//!   it also panics there. The few operations that flows execute at every step take the reference without a closure
+//!   ([`Handle::engine`]), which is unsafe, and check that the engine is not in use.
 //! - **Nothing refers into it**: what flows hold references to across switches is not part of the engine's memory
 //!   ([`FixedPart`](crate::parts::vm::FixedPart), the images, the stacks).
 //!

@@ -18,7 +18,7 @@ const SOURCES: [&str; 13] = [
     "lab/src/draft/migration.rs",
     "lab/src/profile.rs",
     "machine/src/profile.rs",
-    "platforms/sim/src/run/config.rs",
+    "platforms/sim/src/config.rs",
     "workloads/src",
 ];
 

@@ -16,7 +16,6 @@
 
 pub mod avic;
 pub mod cpuid;
-pub mod hotplug;
 pub mod hypercall;
 pub mod ioapic;
 pub mod iommu;

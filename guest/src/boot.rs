@@ -123,7 +123,7 @@ fn start<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>) {
         }
         kernel.time.start_tick(on);
     }
-    kernel.hotplug.take_part(on);
+    on.local.online.set(1);
     if on.id == CpuId(0) {
         start_others(kernel, on);
         kernel.processes.create_first(on);

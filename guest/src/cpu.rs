@@ -166,10 +166,6 @@ pub(crate) struct CpuState {
     pub(crate) need_resched: Shared32,
     /// Not 0: this CPU takes part in scheduling.
     pub(crate) online: Shared32,
-    /// Not 0: this CPU is to leave service. The number of the CPU to which its tasks go, plus 1.
-    pub(crate) leaving: Shared32,
-    /// Not 0: this CPU has left service, and has not come back.
-    pub(crate) left: Local32,
     /// Tasks that run or are ready here. A copy of the run queue's count for others, written under the queue's lock.
     pub(crate) load: Local32,
     /// The run queue's smallest virtual run time, for tasks on their way to or from this CPU. A copy like `load`.
@@ -206,8 +202,6 @@ impl CpuState {
             current: LocalId::new(idle),
             need_resched: Shared32::new(0),
             online: Shared32::new(0),
-            leaving: Shared32::new(0),
-            left: Local32::new(0),
             load: Local32::new(0),
             min_vruntime: Local::new(0),
             preempt_count: Local32::new(0),

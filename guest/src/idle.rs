@@ -22,8 +22,6 @@ pub(crate) fn idle<M: Machine>(kernel: &Kernel<M>) -> ! {
     loop {
         let on = kernel.sched.on_cpu();
         on.cpu.irq_disable();
-        let act = |call| interrupt::do_call(kernel, &on, call);
-        kernel.hotplug.leave_if_asked(&kernel.time, &on, act);
         on.work(costs::IDLE);
         on.execute(Mode::Idle);
         // Checked with interrupts masked. `sti; hlt` is one step, so an IPI that sets the flag ends the halt.

@@ -74,7 +74,7 @@ pub(crate) fn woken_by_word<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>) {
 }
 
 /// Does `call` of another CPU.
-pub(crate) fn do_call<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>, call: Call) {
+fn do_call<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>, call: Call) {
     match call {
         Call::FlushSpace(space) => kernel.sched.tlbs.flush_here(on, space),
         Call::Execute(function) => {

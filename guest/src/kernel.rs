@@ -7,7 +7,6 @@ use holdfast_locks::Word;
 use crate::config::Config;
 use crate::cpu::System;
 use crate::driver::Driver;
-use crate::hotplug::Hotplug;
 use crate::ipc::{Futexes, Pipe, SemaphoreArrays, Sockets, Streams};
 use crate::limits::Limits;
 use crate::machine::Machine;
@@ -30,7 +29,6 @@ pub(crate) struct Kernel<M: Machine> {
     pub(crate) semaphores: SemaphoreArrays<M>,
     pub(crate) net: Net<M>,
     pub(crate) processes: Processes<M>,
-    pub(crate) hotplug: Hotplug<M>,
     pub(crate) boot_timer: BootTimer,
     /// The number of CPUs that have booted. CPU 0 sets it to 1 once the other CPUs may use the kernel.
     pub(crate) booted: WordOf<M>,
@@ -57,7 +55,6 @@ impl<M: Machine> Kernel<M> {
             futexes: Futexes::new(tasks),
             semaphores: SemaphoreArrays::new(limits),
             net: Net::new(),
-            hotplug: Hotplug::new(cpus),
             boot_timer: BootTimer::new(),
             processes: Processes::new(cpus, tasks, limits),
             booted: WordOf::<M>::new(0),

@@ -10,7 +10,7 @@
 //! - one CPU: `apic`, `haltpoll`, `cpu` (each CPU's own state, and the CPU that runs the caller), `features`, `ipi`,
 //!   `pit`;
 //! - spinlocks (`sync`, `rwlock`), and what is under them: `smp`, `nmi`, `task`, `tlb`, `pages`, `measured`, `driver`;
-//! - `sched`, and on it `wait`, `time`, `hotplug`;
+//! - `sched`, and on it `wait`, `time`;
 //! - sleeping locks: `mutex`, `rwsem` (both over `spin`), `semaphore`;
 //! - `mm`, then `fs`, `ipc` and `net`, then `process`;
 //! - `kernel`, which puts them together, and its users: `interrupt`, `idle`, `boot`, `os`, `report`.
@@ -44,7 +44,6 @@ mod features;
 mod fs;
 mod haltpoll;
 mod handle;
-mod hotplug;
 mod idle;
 mod ids;
 mod interrupt;

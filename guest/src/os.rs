@@ -377,17 +377,6 @@ impl<M: Machine> Os<M> {
         self.kernel.sched.calls.backtrace(&self.syscall(), after_ns);
     }
 
-    /// Takes CPU `target`, which must be neither CPU 0 nor the caller's, out of service and starts it again by INIT and
-    /// SIPI. Appends how many nanoseconds its start took. Only one task at a time may call this. With `ejects`, the VMM
-    /// gives the CPU's vCPU a new thread in between.
-    ///
-    /// # Panics
-    /// Panics if `target` is CPU 0 or the caller's CPU. The guest panics if its machine starts its CPUs.
-    pub fn replug(&self, target: CpuId, ejects: bool, after_ns: &mut Vec<u64>) {
-        let kernel = &self.kernel;
-        after_ns.push(kernel.hotplug.replug(&kernel.time, &self.syscall(), target, ejects));
-    }
-
     // ---- the machine ----
 
     /// The number of CPUs.

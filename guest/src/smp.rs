@@ -53,16 +53,9 @@ pub(crate) struct Calls<M: Machine> {
     cpus: CpuTable<CpuCalls<M>>,
 }
 
-#[derive(Default)]
-struct CallQueue {
-    calls: VecDeque<(Call, CpuId)>,
-    /// The CPU has left service: it has no translations to flush, and is called for nothing else.
-    closed: bool,
-}
-
 struct CpuCalls<M: Machine> {
     /// Calls that wait for this CPU, with their callers.
-    queue: SpinLock<CallQueue, M>,
+    queue: SpinLock<VecDeque<(Call, CpuId)>, M>,
     /// For each CPU: 1 until it has answered this CPU's call. Made by this CPU at its first call, before it tells any
     /// other CPU, since few CPUs of many make calls.
     unanswered: OnceCell<CpuTable<WordOf<M>>>,
@@ -76,7 +69,7 @@ impl<M: Machine> Calls<M> {
     pub(crate) fn new(cpus: u32) -> Self {
         Calls {
             cpus: CpuTable::new(cpus, |_| CpuCalls {
-                queue: SpinLock::new(LockClass::CallQueue, CallQueue::default()),
+                queue: SpinLock::new(LockClass::CallQueue, VecDeque::new()),
                 unanswered: OnceCell::new(),
                 tracer: WordOf::<M>::new(0),
                 executed_at: Local::new(0),
@@ -163,12 +156,8 @@ impl<M: Machine> Calls<M> {
         on.cpu.store(self.unanswered(on.id, target), 1, Relaxed);
         let mut queue = self.cpus[target].queue.lock_irq(on);
         on.work(costs::CALL_QUEUE);
-        if queue.closed {
-            on.cpu.store(self.unanswered(on.id, target), 0, Relaxed);
-            return false;
-        }
-        queue.calls.push_back((call, on.id));
-        queue.calls.len() == 1
+        queue.push_back((call, on.id));
+        queue.len() == 1
     }
 
     /// Waits until `target` has done the call of the caller's CPU.
@@ -187,7 +176,7 @@ impl<M: Machine> Calls<M> {
             let next = {
                 let mut queue = here.queue.lock(on);
                 on.work(costs::CALL_QUEUE);
-                queue.calls.pop_front()
+                queue.pop_front()
             };
             let Some((call, from)) = next else { return };
             act(call);
@@ -197,26 +186,6 @@ impl<M: Machine> Calls<M> {
             // ORDERING: Release pairs with the Acquire in `wait_for`.
             on.cpu.store(self.unanswered(from, on.id), 0, Release);
         }
-    }
-}
-
-impl<M: Machine> Calls<M> {
-    /// Does the calls that wait for this CPU, each by `act`, and takes no more: the CPU leaves service.
-    pub(crate) fn close(&self, on: &ThisCpu<'_, M>, act: impl Fn(Call)) {
-        loop {
-            self.answer(on, &act);
-            let mut queue = self.cpus[on.id].queue.lock(on);
-            if queue.calls.is_empty() {
-                queue.closed = true;
-                return;
-            }
-        }
-    }
-
-    /// Takes calls for this CPU again, which is back in service from now on.
-    pub(crate) fn reopen(&self, on: &ThisCpu<'_, M>) {
-        self.cpus[on.id].queue.lock(on).closed = false;
-        self.note_executed(on);
     }
 }
 

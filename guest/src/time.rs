@@ -7,8 +7,6 @@ use alloc::collections::BinaryHeap;
 use alloc::collections::binary_heap::PeekMut;
 use core::cmp::Reverse;
 
-use holdfast_locks::CpuId;
-
 use crate::class::{Event, LockClass};
 use crate::config::Config;
 use crate::costs;
@@ -145,30 +143,6 @@ impl<M: Machine> Time<M> {
         }
         let first = here.timers.lock(on).first();
         here.program(on, first);
-    }
-
-    /// Stops this CPU's tick and timer for good: it leaves service. Interrupts are masked.
-    pub(crate) fn leave(&self, on: &ThisCpu<'_, M>) {
-        if self.keeper.get() == on.id.0 + 1 {
-            self.keeper.set(0);
-        }
-        on.set_timer(u64::MAX);
-    }
-
-    /// Takes over the sleepers of CPU `from`, which has left service (`hrtimers_cpu_dying`).
-    pub(crate) fn take_over(&self, on: &ThisCpu<'_, M>, from: CpuId) {
-        let left = core::mem::take(&mut self.cpus[from].timers.lock_irq(on).heap);
-        let mut timers = self.cpus[on.id].timers.lock_irq(on);
-        for Reverse((at, _, id)) in left.into_sorted_vec().into_iter().rev() {
-            on.work(costs::TIMER);
-            timers.count += 1;
-            let order = timers.count;
-            timers.heap.push(Reverse((at, order, id)));
-        }
-        let first = timers.first();
-        if first < on.local.apic.timer.get() {
-            on.set_timer(first);
-        }
     }
 
     /// Restarts this CPU's tick when the CPU has work again. Interrupts are masked.

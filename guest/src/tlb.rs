@@ -153,7 +153,11 @@ impl<M: Machine> Tlbs<M> {
         }
         let loaded = &self.cpus[on.id];
         if loaded.lazy.is_set() {
-            self.leave(on);
+            self.unmark(on, space);
+            // The idle task's address space maps nothing.
+            let kernel = idle_task(on.id);
+            loaded.active.set(kernel);
+            on.cpu.load_tables(kernel.0, self.identify(on, kernel));
         } else if on.system.chosen.get().pcids {
             // Read before the flush: a later change may not be part of it.
             let flushes = on.cpu.load(&self.spaces[space].flushes, SeqCst);
@@ -162,20 +166,6 @@ impl<M: Machine> Tlbs<M> {
         } else {
             flush(on);
         }
-    }
-
-    /// Drops the loaded tables of this CPU, which runs no user code (`leave_mm`).
-    pub(crate) fn leave(&self, on: &ThisCpu<'_, M>) {
-        let loaded = &self.cpus[on.id];
-        let active = loaded.active.get();
-        if self.is_idle(active) {
-            return;
-        }
-        self.unmark(on, active);
-        // The idle task's address space maps nothing.
-        let kernel = idle_task(on.id);
-        loaded.active.set(kernel);
-        on.cpu.load_tables(kernel.0, self.identify(on, kernel));
     }
 
     /// Puts this CPU in lazy mode: the loaded tables stay loaded until another task's are needed, or a flush comes.

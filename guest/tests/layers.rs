@@ -40,7 +40,6 @@ const LAYERS: &[&str] = &[
     "sched",
     "wait",
     "time",
-    "hotplug",
     // Sleeping locks.
     "spin",
     "mutex",

@@ -58,9 +58,13 @@ impl Host {
                 leave_idle(doing, pcpu, "device event", &mut step);
                 self.set_affinity(vcpu, only, &mut step);
             }
-            Event::VcpuPlugs { .. } | Event::VcpuUnplugs { .. } | Event::VmStarts { .. } | Event::VmEnds { .. } => {
+            Event::VmStarts { vm, .. } => {
                 leave_idle(doing, pcpu, "work of a VMM", &mut step);
-                self.vmm_event(event, &mut step);
+                self.wing.start_vm(vm, &mut step);
+            }
+            Event::VmEnds { vm, .. } => {
+                leave_idle(doing, pcpu, "work of a VMM", &mut step);
+                self.wing.end_vm(vm, &mut step);
             }
             Event::Posted { .. } => {
                 // The polling loop sees it in memory.
@@ -86,24 +90,6 @@ impl Host {
         self.end_polls(Some(pcpu), now, step.out);
         self.finish(&mut step);
         self.end_polls(None, now, out);
-    }
-
-    /// Handles `event` of a VMM: vCPUs and VMs come and go.
-    fn vmm_event(&mut self, event: Event, step: &mut Step<'_>) {
-        match event {
-            Event::VcpuPlugs { vcpu, .. } => {
-                let vm = self.wing.guests.vcpus[vcpu].vm;
-                assert!(!self.wing.guests.vms[vm].ended, "vm {} has ended", vm.0);
-                let executes = self.wing.guests.vcpus[vcpu].index == 0;
-                self.wing.plug(vcpu, executes, step);
-                let at = &mut self.wing.guests.vcpus[vcpu];
-                at.counters.thread_changes += u64::from(at.pid.generation > 0);
-            }
-            Event::VcpuUnplugs { vcpu, .. } => self.wing.unplug(vcpu, step),
-            Event::VmStarts { vm, .. } => self.wing.start_vm(vm, step),
-            Event::VmEnds { vm, .. } => self.wing.end_vm(vm, step),
-            other => unreachable!("no event of a VMM: {other:?}"),
-        }
     }
 
     /// Lets the thread of `vcpu` run on `only` from now on, or anywhere.

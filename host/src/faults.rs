@@ -14,14 +14,14 @@ pub struct Planted {
     pub pause: SpinFaults,
     /// Faults of paravirtual features.
     pub pv: PvFaults,
-    /// Faults of vCPUs that come and go.
+    /// Faults of VMs that come and go.
     pub plug: PlugFaults,
 }
 
-/// Faults of vCPUs that come and go.
+/// Faults of VMs that come and go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlugFaults {
-    /// A vCPU keeps its state: LAPIC, timer, pending events, records.
+    /// A vCPU that leaves keeps its state: LAPIC, timer, pending events, records.
     pub state_stays: bool,
 }
 

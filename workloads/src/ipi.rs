@@ -1,7 +1,6 @@
 //! Interrupts between CPUs, one call after another: to the caller's own CPU, to one other, to all others, to all others
 //! with handlers that take one lock, and to all others by NMI. The kernel module of KVM's PV-IPI and IPI-virtualization
-//! patches measures the same, without the last (Linux commit 4180bf1b655a). Or INIT and SIPI, which end what a CPU does
-//! and start it again: CPU hot-plug.
+//! patches measures the same, without the last (Linux commit 4180bf1b655a).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -26,20 +25,13 @@ pub enum Reach {
     BroadcastLock,
     /// All other CPUs, by non-maskable interrupts: a backtrace of each.
     Backtrace,
-    /// One other CPU except CPU 0, the next one each time: it is taken out of service and started again, by INIT and
-    /// SIPI.
-    Replug,
-    /// The same. In between the VMM ends the thread of its vCPU, and makes a new one.
-    Eject,
 }
 
 /// Parameters of the calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ipi {
     /// Which CPUs each call reaches: the caller's own, one other, all others, all others whose handlers take one
-    /// spinlock, or all others by non-maskable interrupts for a backtrace. Or one other by INIT and SIPI: it is taken
-    /// out of service and started again, by a guest with `starts_cpus`. CPU 0 stays in service. With `"eject"` the VMM
-    /// also ends the thread of its vCPU and makes a new one.
+    /// spinlock, or all others by non-maskable interrupts for a backtrace.
     pub reach: Reach,
     /// Whether the other vCPUs compute in user mode. Otherwise they are halted.
     pub busy: bool,
@@ -120,13 +112,6 @@ impl Calls {
             Reach::Backtrace => os.backtrace(after_ns),
             Reach::Unicast if self.cpus == 1 => os.call_cpus(Callees::Itself, plain, after_ns),
             Reach::Unicast => os.call_cpus(Callees::One(self.next(os, round)), plain, after_ns),
-            reach @ (Reach::Replug | Reach::Eject) => {
-                // The bootstrap processor stays.
-                let mut others = (0..2).map(|more| self.next(os, round + more));
-                if let Some(target) = others.find(|&target| target != CpuId(0)) {
-                    os.replug(target, reach == Reach::Eject, after_ns);
-                }
-            }
         }
     }
 }

@@ -40,9 +40,6 @@ pub(crate) fn idle_balance<'a, M: Machine>(
 
 /// Balances this CPU with the busiest one (`rebalance_domains`). Called from the timer softirq with interrupts enabled.
 pub(crate) fn balance_others<M: Machine>(on: &OnCpu<'_, M>) {
-    if on.local.leaving.get() != 0 {
-        return;
-    }
     let here = on.system.load_of(on.id);
     let Some(busiest) = busiest(on, here) else { return };
     let there = on.system.load_of(busiest);

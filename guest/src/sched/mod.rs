@@ -20,7 +20,6 @@ mod wake;
 pub(crate) use balance::balance_others;
 pub(crate) use hosted::sleep as sleep_hosted;
 pub(crate) use scheduler::{OnCpu, Scheduler, TaskHooks, WakeHint};
-pub(crate) use switch::drain;
 pub(crate) use tick::{idle_helper, tick, wants_balance};
 pub(crate) use wake::{has_ipi_work, reschedule_ipi};
 

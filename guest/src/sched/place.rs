@@ -22,8 +22,7 @@ pub(super) fn wake_cpu<M: Machine>(on: &OnCpu<'_, M>, id: TaskId, hint: WakeHint
     } else {
         previous
     };
-    let chosen = idle_neighbor(on, target, previous);
-    if on.system.is_online(chosen) { chosen } else { on.id }
+    idle_neighbor(on, target, previous)
 }
 
 /// After this time, half of a task's changes of wakees are forgotten.

@@ -24,14 +24,10 @@ pub(super) fn schedule<M: Machine>(sched: &Scheduler<M>) {
     let now = on.now();
     let previous = queue.current;
     put_previous(&on, &mut queue, previous, now);
-    let next = if on.local.leaving.get() != 0 {
-        queue.idle
-    } else {
-        if queue.none_ready() {
-            queue = idle_balance(&on, queue);
-        }
-        queue.take_first().unwrap_or(queue.idle)
-    };
+    if queue.none_ready() {
+        queue = idle_balance(&on, queue);
+    }
+    let next = queue.take_first().unwrap_or(queue.idle);
     on.local.need_resched.set(0);
     if next != queue.idle {
         let task = on.task(next);
@@ -59,10 +55,6 @@ fn put_previous<M: Machine>(on: &OnCpu<'_, M>, queue: &mut RunQueue, previous: T
     if sleeps & state::INTERRUPTIBLE != 0 && task.signal_pending.get() != 0 {
         task.state.set(state::RUNNING);
     }
-    let leaving = on.local.leaving.get();
-    if task.state.get() == state::RUNNING && leaving != 0 {
-        task.move_to.set(leaving);
-    }
     if task.state.get() == state::RUNNING && task.move_to.get() == 0 {
         queue.insert(previous, task.vruntime.get());
         on.local.count(Event::Preemptions);
@@ -87,20 +79,6 @@ fn switch<M: Machine>(on: &OnCpu<'_, M>, mut queue: SpinGuard<'_, RunQueue, M>, 
     on.sched.tlbs.switch_to(on, next);
     queue.leave();
     on.system.machine.switch(from.context(), to.context());
-}
-
-/// Moves all ready tasks of this CPU, which leaves service and is idle, to `haven`. Interrupts are masked.
-pub(crate) fn drain<M: Machine>(on: &OnCpu<'_, M>, haven: CpuId) {
-    wake::reschedule_ipi(on);
-    loop {
-        let mut queue = on.queue().run_queue.lock(on);
-        let Some(id) = queue.take_first() else {
-            return;
-        };
-        queue.dequeued(on.local, on.task(id));
-        drop(queue);
-        wake::put_on(on, id, haven);
-    }
 }
 
 /// Completes a switch, as the first act of the task that was switched to: releases the run queue, and lets the previous

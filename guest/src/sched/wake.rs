@@ -156,8 +156,6 @@ fn preempts(cpus: u32, running: u64, woken: u64) -> bool {
 pub(super) fn start_task<M: Machine>(on: &OnCpu<'_, M>, target: CpuId, id: TaskId) {
     let task = on.task(id);
     let _serialized = task.wake_lock.lock_irq(on);
-    // The CPU may have left service since it was chosen.
-    let target = if on.system.is_online(target) { target } else { on.id };
     let hints = &on.system.cpus[target];
     let mut queue = on.sched.queues[target].run_queue.lock(on);
     on.work(costs::ENQUEUE);
@@ -176,7 +174,6 @@ pub(super) fn put_on<M: Machine>(on: &OnCpu<'_, M>, id: TaskId, target: CpuId) {
     let task = on.task(id);
     let _serialized = task.wake_lock.lock_irq(on);
     leave_last_cpu(on, task);
-    let target = if on.system.is_online(target) { target } else { on.id };
     task.cpu.set(target);
     on.local.count(Event::Migrations);
     activate(on, target, id);

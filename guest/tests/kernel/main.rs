@@ -18,7 +18,6 @@ mod mutex;
 mod network;
 mod operations;
 mod placement;
-mod plugging;
 mod processes;
 mod pthread;
 mod scheduling;

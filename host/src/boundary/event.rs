@@ -122,22 +122,6 @@ pub enum Event {
         /// The only pCPU where the thread may run from now on. `None`: it may run on all.
         only: Option<PcpuId>,
     },
-    /// The VMM gives `vcpu`, which is off, its thread (again). The vCPU waits for INIT and SIPI, unless it is the
-    /// bootstrap processor. Host work as for [`Event::Msi`].
-    VcpuPlugs {
-        /// The pCPU where the VMM works.
-        pcpu: PcpuId,
-        /// The vCPU concerned.
-        vcpu: VcpuId,
-    },
-    /// The VMM takes the thread from `vcpu`, which is off once it is [`VcpuState::Dead`]. Its state is lost. The guest
-    /// should have drained that CPU before. Has no effect on a vCPU that is off. Host work as for [`Event::Msi`].
-    VcpuUnplugs {
-        /// The pCPU where the VMM works.
-        pcpu: PcpuId,
-        /// The vCPU concerned.
-        vcpu: VcpuId,
-    },
     /// The VMM starts `vm`, which was added [dormant](crate::VmConfig::dormant) or while the host ran. Host work as for
     /// [`Event::Msi`].
     VmStarts {
@@ -191,8 +175,6 @@ impl Event {
             | Event::Msi { pcpu, .. }
             | Event::Inhibit { pcpu, .. }
             | Event::Affinity { pcpu, .. }
-            | Event::VcpuPlugs { pcpu, .. }
-            | Event::VcpuUnplugs { pcpu, .. }
             | Event::VmStarts { pcpu, .. }
             | Event::VmEnds { pcpu, .. }
             | Event::Posted { pcpu }

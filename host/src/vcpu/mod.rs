@@ -201,7 +201,7 @@ pub(crate) struct Vcpu {
     pub(crate) pv_unhalted: bool,
     /// It executes a guest of its own.
     pub(crate) nested: bool,
-    /// Its thread is to leave: the VMM unplugs it.
+    /// Its thread is to leave: its VM ends.
     pub(crate) unplugged: bool,
     /// It lost its pCPU while it could continue.
     pub(crate) preempted: bool,

@@ -1,11 +1,10 @@
-//! vCPUs that come and go, and the VMs that they make up.
+//! VMs that come and go, and the threads of their vCPUs.
 //!
 //! - **The thread itself leaves**: a vCPU is off once its thread has come out of guest mode, a halt or a pause exit and
 //!   has ended. Until then the vCPU may execute.
 //! - **Nothing points at it**: its timers are off, its LAPIC is reset, no sleeper list, hint or record names it, and
 //!   the tables of hardware say that it does not run.
-//! - **Parked, as in QEMU**: a vCPU that is off stays with its VM. Interrupts and kicks for it have no effect, and none
-//!   is left when it comes back.
+//! - **Off**: interrupts and kicks for a vCPU that is off have no effect, and none is left when its VM starts.
 
 use crate::boundary::{Command, VcpuId, VcpuState, VmId};
 use crate::interrupts::lapic::Lapic;
@@ -16,7 +15,7 @@ use crate::vcpu::{Activity, HaltPoll, IpiRecord, MpState, PendingEvents, Pid};
 
 impl VcpuWing {
     /// Makes the thread of `vcpu` leave, and the vCPU be off. Does nothing if the vCPU is dead.
-    pub(crate) fn unplug(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
+    fn unplug(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let at = &mut self.guests.vcpus[vcpu];
         if at.activity == Activity::Dead {
             return;
@@ -62,18 +61,18 @@ impl VcpuWing {
         at.ipi = IpiRecord::default();
     }
 
-    /// Gives `vcpu`, which is dead, its thread again. It executes at once, or waits for INIT and SIPI.
+    /// Gives `vcpu`, which is dead, its thread. It executes at once, or waits for INIT and SIPI.
     ///
     /// # Panics
     /// If the vCPU is not dead.
-    pub(crate) fn plug(&mut self, vcpu: VcpuId, executes: bool, step: &mut Step<'_>) {
+    fn plug(&mut self, vcpu: VcpuId, executes: bool, step: &mut Step<'_>) {
         assert_eq!(
             self.guests.vcpus[vcpu].state,
             VcpuState::Dead,
             "vcpu {} is plugged twice",
             vcpu.0
         );
-        // What came for it since it left.
+        // What came for it since its VM was added.
         self.power_off(vcpu, step);
         let task = self.guests.vcpus[vcpu].task;
         let generation = self.threads.records[task].generation;

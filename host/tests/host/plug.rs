@@ -1,12 +1,11 @@
-//! VMs and vCPUs that come and go while the host runs.
+//! VMs that come and go while the host runs.
 
-use holdfast_abi::{hypercall, lapic, msr};
+use holdfast_abi::{lapic, msr};
 use holdfast_host::{
-    Command, Event, Exit, HostConfig, MpState, Nanos, PauseHandling, PcpuId, Planted, PlugFaults, Quota, Run, VcpuId,
-    VcpuState, VmConfig, VmGroup, VmId,
+    Command, Event, Exit, HostConfig, MpState, Nanos, PcpuId, Planted, PlugFaults, Quota, Run, VcpuId, VcpuState,
+    VmConfig, VmGroup, VmId,
 };
 
-use crate::spin::spinner;
 use crate::world::{Guest, MS, Op, World, apic, places};
 
 /// Lets time pass until a pCPU is not in guest mode, and lets the VMM work there.
@@ -111,74 +110,8 @@ fn a_vm_that_is_added_while_the_host_runs_waits_until_it_is_started() {
     assert!(ran(&world, 1..2) > 40 * MS);
 }
 
-/// Directed yields and kicks to a vCPU from the time at which it is off, and whether it ran after that.
-#[test]
-fn a_vcpu_that_is_off_is_no_target_and_kicks_leave_nothing() {
-    let config = HostConfig {
-        pause: PauseHandling::DIRECTED_YIELD_2011,
-        ..HostConfig::default()
-    };
-    let kicker = || {
-        let mut step = 0;
-        Guest::new(Box::new(move || {
-            step += 1;
-            let kick = Exit::Hypercall {
-                number: hypercall::KICK_CPU,
-                arguments: [0, 2, 0, 0],
-            };
-            if step % 2 == 0 {
-                Op::Compute(50_000)
-            } else {
-                Op::Exit(kick)
-            }
-        }))
-    };
-    let mut world = World::new(&config, &places(1, 2, 1));
-    let vm = world.add_vm(
-        &VmConfig::default(),
-        &[],
-        vec![spinner(), kicker(), Guest::hog(), Guest::hog()],
-    );
-    world.add_task(&Default::default(), 10_000, MS);
-    world.start();
-    world.run_until(50 * MS);
-    let vcpu = VcpuId(2);
-    by_vmm(&mut world, |pcpu| Event::VcpuUnplugs { pcpu, vcpu });
-    while world.guests[2].life != VcpuState::Dead {
-        let next = world.now + 100_000;
-        world.run_until(next);
-    }
-    let before = world.guests[2].ran;
-    world.trace = Some(Vec::new());
-    let end = world.now + 100 * MS;
-    world.run_until(end);
-    let trace = world.trace.take().expect("a trace");
-    let tried = |command: &Command| matches!(*command, Command::DirectedYield { to, .. } if to == vcpu);
-    let (to_it, yields) = trace.iter().fold((0, 0), |(to_it, all), (_, command)| {
-        let is_yield = matches!(command, Command::DirectedYield { done: true, .. });
-        (to_it + u32::from(tried(command)), all + u32::from(is_yield))
-    });
-    assert_eq!((to_it, world.guests[2].ran), (0, before));
-    assert!(yields > 10, "the others are yielded to");
-    // It waits for SIPI, whatever was latched.
-    by_vmm(&mut world, |pcpu| Event::VcpuPlugs { pcpu, vcpu });
-    world.run_until(end + 50 * MS);
-    assert_eq!(world.guests[2].ran, before);
-    for data in [0x500, 0x600] {
-        by_vmm(&mut world, |pcpu| Event::Msi {
-            pcpu,
-            vm,
-            address: 0xfee0_2000,
-            data,
-        });
-    }
-    let end = world.now + 100 * MS;
-    world.run_until(end);
-    assert!(world.guests[2].ran > before + 10 * MS);
-}
-
-/// Unplugs a vCPU with all kinds of state. Returns whether it is as after power-on, and whether no record of its guest
-/// was written after that.
+/// Ends a VM that has a vCPU with all kinds of state. Returns whether that is as after power-on, and whether no record
+/// of its guest was written after that.
 fn leaves_nothing(faults: PlugFaults) -> [bool; 2] {
     let config = HostConfig {
         planted: Planted {
@@ -198,12 +131,12 @@ fn leaves_nothing(faults: PlugFaults) -> [bool; 2] {
         Op::Interrupts(true),
     ]);
     let mut world = World::new(&config, &places(1, 2, 1));
-    world.add_vm(&VmConfig::default(), &[], vec![Guest::hog(), guest]);
+    let vm = world.add_vm(&VmConfig::default(), &[], vec![Guest::hog(), guest]);
     world.add_task(&Default::default(), 10_000, MS);
     world.start();
     world.run_until(20 * MS);
     let vcpu = VcpuId(1);
-    by_vmm(&mut world, |pcpu| Event::VcpuUnplugs { pcpu, vcpu });
+    by_vmm(&mut world, |pcpu| Event::VmEnds { pcpu, vm });
     while world.guests[1].life != VcpuState::Dead {
         let next = world.now + 100_000;
         world.run_until(next);
@@ -213,8 +146,6 @@ fn leaves_nothing(faults: PlugFaults) -> [bool; 2] {
         && saved.timer == Default::default()
         && saved.steal_time_msr == 0
         && saved.mp_state == MpState::Uninitialized;
-    // It comes back, and sleeps until a SIPI.
-    by_vmm(&mut world, |pcpu| Event::VcpuPlugs { pcpu, vcpu });
     world.trace = Some(Vec::new());
     world.run_until(200 * MS);
     let touches = |command: &Command| matches!(*command, Command::StealTime { vcpu: of, .. } | Command::SetPreempted { vcpu: of, .. } if of == vcpu);

@@ -50,8 +50,6 @@ pub struct Rig {
     pub latency: u64,
     /// Signals to hardware that were sent, by hardware or host.
     pub rung: u64,
-    /// The vCPUs that are off.
-    pub off: Vec<bool>,
     second_vm: bool,
 }
 
@@ -69,7 +67,6 @@ impl Rig {
         Rig {
             driver,
             hardware: AvicHardware::default(),
-            off: vec![false; cpus.len()],
             cpus,
             coming: Vec::new(),
             latency: 300,
@@ -169,7 +166,6 @@ impl Rig {
                         ..Cpu::default()
                     };
                 }
-                Command::State { vcpu, state } => self.off[vcpu.0 as usize] = state == VcpuState::Dead,
                 Command::SetCr8 { vcpu, value } => self.cpus[vcpu.0 as usize].cr8 = value,
                 Command::Reply { vcpu, value } => self.cpus[vcpu.0 as usize].reply = value,
                 _ => {}

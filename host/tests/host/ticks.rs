@@ -1,7 +1,7 @@
 //! Ticks of the PIT, through the PICs and LINT0.
 
 use holdfast_abi::{lapic, pic, pit};
-use holdfast_host::{AvicDriver, Event, Exit, HostConfig, Inhibit, PcpuId, VcpuId, VmConfig, VmId};
+use holdfast_host::{AvicDriver, Exit, HostConfig, Inhibit, VmConfig, VmId};
 
 use crate::hardware::{PARTS, Part};
 use crate::rig::{Cpu, Rig};
@@ -69,23 +69,6 @@ fn each_tick_comes_once_and_in_time_whatever_virtualizes_the_lapic() {
         assert!(rig.cpus[1].taken.is_empty(), "its LINT0 is masked");
         assert_eq!(rig.counter(VmId(0), "external_injections"), 199, "{part:?}");
         assert_eq!(rig.counter(VmId(0), "irq_window"), 0, "{part:?}");
-    }
-}
-
-#[test]
-fn ticks_pass_by_a_vcpu_that_is_off() {
-    for part in PARTS {
-        let mut rig = ticking(part, &host(part), &VmConfig::default());
-        rig.store(1, lapic::SVR, 0x1ff);
-        rig.store(1, lapic::LVT_LINT0, lapic::DeliveryMode::ExtInt.bits());
-        rig.set_irqs(1, true);
-        rig.halt(1);
-        rig.pass(PERIOD / 2);
-        let (pcpu, vcpu) = (PcpuId(1), VcpuId(0));
-        rig.event(Event::VcpuUnplugs { pcpu, vcpu });
-        rig.pass(PERIOD);
-        let taken = [0, 1].map(|vcpu: usize| rig.cpus[vcpu].taken.clone());
-        assert_eq!(taken, [vec![], vec![VECTOR]], "{part:?}");
     }
 }
 

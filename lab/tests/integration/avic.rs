@@ -217,47 +217,6 @@ fn a_backtrace_by_nmi_reaches_vcpus_that_mask_interrupts_and_takes_each_once() {
 }
 
 #[test]
-fn a_cpu_that_is_taken_out_of_service_starts_again_and_no_task_is_lost() {
-    for variant in ["xapic", "x2apic", "avic", "ipi-virtualization"] {
-        for busy in ["true", "false"] {
-            let busy = format!("vm.guest.ipi.busy={busy}");
-            let sets = [
-                "vm.guest.ipi.reach=replug",
-                "vm.guest.ipi.calls=20",
-                "vm.guest.starts_cpus=true",
-                &busy,
-            ];
-            let outcome = run_variant("ipi-bench", "unicast-running", variant, 1.0, &sets);
-            assert_eq!(outcome.vms[0].operations, Some(20), "{variant}, {busy}");
-            // Seven at boot, and one each time.
-            assert_eq!(count(&outcome, "init_received"), 27, "{variant}, {busy}");
-            let latency = count(&outcome, "ipi_latency_p50_ns");
-            assert!(
-                (10_000_000..13_000_000).contains(&latency),
-                "{variant}, {busy}: {latency}"
-            );
-        }
-    }
-}
-
-#[test]
-fn a_vcpu_that_is_ejected_and_plugged_again_has_a_new_thread_and_no_task_is_lost() {
-    for variant in ["xapic", "x2apic", "avic", "ipi-virtualization"] {
-        let run = |reach| {
-            let reach = format!("vm.guest.ipi.reach={reach}");
-            let sets = [&reach, "vm.guest.ipi.calls=20", "vm.guest.starts_cpus=true"];
-            run_variant("ipi-bench", "unicast-running", variant, 1.0, &sets)
-        };
-        let (ejected, replugged) = (run("eject"), run("replug"));
-        assert_eq!(ejected.vms[0].operations, Some(20), "{variant}");
-        assert_eq!(count(&ejected, "thread_changes"), 20, "{variant}");
-        assert_eq!(count(&replugged, "thread_changes"), 0, "{variant}");
-        assert_eq!(count(&ejected, "init_received"), 27, "{variant}");
-        assert_eq!(run("eject").history_hash, ejected.history_hash, "{variant}");
-    }
-}
-
-#[test]
 fn seeds_of_hackbench_are_different_runs() {
     // Exactly equal times would keep all tasks in step, and the result would depend on that pattern.
     let hash = |seed| run_seed("avic-hackbench", "2-vcpus", "vanilla", 0.0001, seed).history_hash;

@@ -1,5 +1,6 @@
 //! Walls between the files of a package: how large a circle of files that use each other may be, how many fields a
-//! structure of the simulator may show, and in how many files a central type may have methods.
+//! structure of the simulator may show, which rooms of the simulator may name which, and in how many files a central
+//! type may have methods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -452,6 +453,58 @@ fn structures_of_the_simulator_show_few_fields() {
         faults.is_empty(),
         "at most {PUBLIC_FIELDS_MAX} public fields:\n{}",
         faults.join("\n")
+    );
+}
+
+/// The rooms of the simulator, from below.
+const ROOMS: &[&str] = &[
+    "core",
+    "memory",
+    "stacks",
+    "parts",
+    "migration",
+    "config",
+    "tasks",
+    "books",
+    "engine",
+    "events",
+    "flows",
+    "guests",
+    "nested",
+    "run",
+];
+
+/// How many pairs of rooms of the simulator may know each other, of the 91 that there are.
+const PAIRS_MAX: usize = 57;
+
+#[test]
+fn rooms_of_the_simulator_name_only_rooms_below_them() {
+    let rank = |module: &Module| {
+        let room = module.first()?;
+        let rank = ROOMS.iter().position(|other| other == room);
+        Some(rank.unwrap_or_else(|| panic!("{room} has no place among the rooms")))
+    };
+    let sources = Sources::read("platforms/sim");
+    let (mut pairs, mut faults) = (BTreeSet::new(), Vec::new());
+    for (module, used) in sources.edges() {
+        for other in &used {
+            let (Some(from), Some(to)) = (rank(module), rank(other)) else {
+                continue;
+            };
+            if to > from {
+                faults.push(format!("{} names {}", module.join("::"), other.join("::")));
+            } else if to < from {
+                pairs.insert((to, from));
+            }
+        }
+    }
+    let all = ROOMS.len() * (ROOMS.len() - 1) / 2;
+    println!("platforms/sim: {} of {all} pairs of rooms know each other", pairs.len());
+    assert!(faults.is_empty(), "rooms above are named:\n{}", faults.join("\n"));
+    assert!(
+        pairs.len() <= PAIRS_MAX,
+        "{} pairs of rooms know each other",
+        pairs.len()
     );
 }
 

@@ -4,19 +4,21 @@
 //! operation, pause loop, HLT, hypercall and LAPIC access. The hypervisor is the `host` crate, the hardware the
 //! `machine` crate. This crate joins them, and keeps the ledger of where the vCPUs' time went.
 //!
-//! Rooms, from below: `core` (time, the engine), `memory`, `cpus`, `apic`, `flows`, `guests`, `nested`, and `run` on
-//! top. The engine emits what happens to `books`, which change nothing but themselves.
+//! # Rooms
+//! Each room names only rooms above it in this list:
+//! - values: `core` (virtual time, what it is spent on, why a run ends), `memory` (words, lines, TLBs), `stacks`;
+//! - state: `parts` (CPUs, hardware, guests), `migration`, `config` (what a run is made of), `tasks` (of the host);
+//! - `books`: what is written down. They change nothing but themselves;
+//! - `engine`: one run's whole state, and how flows of guest code reach it;
+//! - `events`: what happens, as methods of the engine;
+//! - `flows`: what guest code does between two events;
+//! - `guests`: what guest code sees, and `nested`, guests with guests of their own;
+//! - `run`: builds the machine, plays the events, and gathers the outcome.
 //!
-//! # Where things are
+//! A lower room reaches a higher one only where a flow executes a guest's kernel, which is an image to it
+//! ([`GuestImage`](holdfast_guest::GuestImage)).
+//!
 //! All flows of a run execute on one thread, one at a time. A run begins in `run/mod.rs` `run`.
-//! - `run/` builds, plays and gathers; `core/` is clock and engine; `flows/` stacks and the switch between them.
-//! - `cpus/`: pCPUs, threads of a core, vCPUs, exits, commands and entries. `memory/`: lines, words, parked spins,
-//!   TLBs, nested walks, nodes and records. `apic/`: hardware that delivers interrupts.
-//! - `guests/`: the guest's view, bare metal, threads of a program, devices. `nested/`: guests whose kernel is the
-//!   `host` crate again (`nested/kernel.rs` `run_guest`).
-//! - `books/`: what is written down (hash, ledger, blame, convoys, audit, counters, timeline). They are folds over the
-//!   values of `happened.rs` `Happened` (`core/engine.rs` `emit`, `fold.rs` `observe`).
-//!
 //! `cargo run --release -p holdfast-sim --example torture` looks for faults in random machines.
 //!
 //! # What it charges
@@ -30,30 +32,35 @@
 //! - On bare metal the host's run-queue locks are not contended. A pCPU that leaves for a vCPU keeps its loaded tables,
 //!   as an idle one does. The ledger has a record per pCPU: its flows' work, *runnable*, *idle*.
 
-mod apic;
 mod books;
+mod config;
 mod core;
-mod cpus;
+mod engine;
+mod events;
 mod flows;
 mod guests;
 mod memory;
+mod migration;
 mod nested;
+mod parts;
 mod run;
+mod stacks;
+mod tasks;
 
+pub use self::core::cause::Cause;
 pub use self::core::failure::{CallOff, Failure};
 pub use books::audit::Fate;
-pub use books::cause::Cause;
 pub use books::convoy::Convoy;
 pub use books::timeline;
+pub use config::{Config, Group, HostTask, Stay, Vm};
 pub use guests::cpu::SimCpu;
 pub use guests::machine::{SimContext, SimMachine};
-pub use guests::migration::{Destination, Journey, Migration, MigrationFaults, Move};
-pub use guests::precopy::Precopy;
 pub use guests::process::Waits;
 pub use guests::thread::SimThread;
 pub use memory::dirty::DirtyLog;
 pub use memory::word::{Shared, SimAddress, SimWord};
-pub use run::config::{Config, Group, HostTask, Stay, Vm};
+pub use migration::journey::{Destination, Journey, Migration, MigrationFaults, Move};
+pub use migration::precopy::Precopy;
 pub use run::migrating::{Audited, run_migrating};
 pub use run::outcome::{Outcome, VmOutcome};
 pub use run::{record, record_images, run, run_images, run_threads};

@@ -6,7 +6,7 @@ use holdfast_host::{Nic, VmConfig, VmGroup};
 use holdfast_kvm::Host;
 use holdfast_lab::plan::{Cell, Plan};
 use holdfast_sim::Config;
-use holdfast_workloads::{BootTimer, Reach, Workload};
+use holdfast_workloads::{BootTimer, Workload};
 
 use crate::linux::Linux;
 
@@ -148,12 +148,6 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
         }
         if matches!(&vm.boot.workload, Workload::Startup(boot) if boot.exits) {
             refuse("boot.exits", "the VMM emulates no PCI configuration space");
-        }
-        if matches!(&vm.boot.workload, Workload::Ipi(ipi) if matches!(ipi.reach, Reach::Replug | Reach::Eject)) {
-            refuse(
-                "ipi.reach",
-                "the VMM starts all CPUs of a guest at once, and none again",
-            );
         }
         if matches!(vm.boot.workload, Workload::Netperf(_)) {
             refuse("workload", NETWORK);

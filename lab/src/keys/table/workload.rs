@@ -23,8 +23,6 @@ choices!(Reach {
     "broadcast" => Reach::Broadcast,
     "broadcast-lock" => Reach::BroadcastLock,
     "backtrace" => Reach::Backtrace,
-    "replug" => Reach::Replug,
-    "eject" => Reach::Eject,
 });
 
 choices!(Channel {

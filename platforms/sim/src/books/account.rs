@@ -4,9 +4,9 @@ use holdfast_host::VcpuState;
 use holdfast_machine::{Picos, Time};
 
 use crate::books::blame::{BlameClock, CULPRITS, Mark, Reading};
-use crate::books::cause::Cause;
 use crate::books::ledger::Ledger;
-use crate::cpus::vcpu::{Vcpu, is_running};
+use crate::core::cause::Cause;
+use crate::parts::vcpu::{Vcpu, is_running};
 
 /// The cause of a spin behind each culprit.
 const SPIN_CAUSES: [Cause; CULPRITS] = [

@@ -19,7 +19,7 @@ use holdfast_machine::{Picos, Time};
 
 use crate::books::happened::{Happened, View};
 use crate::core::failure::Failure;
-use crate::cpus::vcpu::is_running;
+use crate::parts::vcpu::is_running;
 
 /// For how long a vCPU that could take an interrupt may not have noticed it: far longer than a doorbell or a host's
 /// interrupt is on its way, far shorter than any timer that would wake the vCPU by chance.

@@ -6,16 +6,16 @@ use holdfast_machine::Time;
 use crate::books::account::Account;
 use crate::books::audit::Audit;
 use crate::books::blame::{Culprit, Reading};
-use crate::books::cause::Cause;
 use crate::books::counters::EngineStats;
 use crate::books::guest::GuestBook;
 use crate::books::happened::{Happened, View};
 use crate::books::hash::HistoryHash;
 use crate::books::locks::LockBook;
 use crate::books::timeline::{Recorder, Timeline};
+use crate::core::cause::Cause;
 use crate::core::failure::Failure;
-use crate::cpus::vcpu::{Announced, Vcpu, is_running};
-use crate::flows::pending::{Kind, Stretch};
+use crate::core::pending::{Kind, Stretch};
+use crate::parts::vcpu::{Announced, Vcpu, is_running};
 
 /// The books of a run.
 #[derive(Debug)]

@@ -3,11 +3,11 @@
 use holdfast_host::VcpuState;
 use holdfast_machine::{Picos, Time};
 
-use crate::books::cause::Cause;
 use crate::books::convoy::ConvoyWatch;
 use crate::books::counters::{ApicCounts, IommuCounts};
 use crate::books::yields::YieldCounts;
-use crate::cpus::vcpu::Vcpu;
+use crate::core::cause::Cause;
+use crate::parts::vcpu::Vcpu;
 
 /// The book of one guest.
 #[derive(Clone, Debug, Default)]

@@ -6,10 +6,10 @@ use holdfast_machine::avic::Targets;
 use holdfast_machine::iommu::Delivery;
 use holdfast_machine::{LineId, Time};
 
-use crate::apic::hardware::ApicHardware;
-use crate::books::cause::Cause;
-use crate::cpus::vcpu::Vcpu;
-use crate::guests::vm::Vm;
+use crate::core::cause::Cause;
+use crate::parts::apic::ApicHardware;
+use crate::parts::vcpu::Vcpu;
+use crate::parts::vm::Vm;
 
 /// What the books see of the machine when something has happened.
 #[derive(Clone, Copy, Debug)]

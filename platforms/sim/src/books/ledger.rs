@@ -5,7 +5,7 @@
 
 use holdfast_machine::{Picos, Time};
 
-use crate::books::cause::Cause;
+use crate::core::cause::Cause;
 
 /// All time of a vCPU up to the cursor.
 #[derive(Clone, Debug, Default)]

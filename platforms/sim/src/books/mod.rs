@@ -6,7 +6,6 @@
 pub mod account;
 pub mod audit;
 pub mod blame;
-pub mod cause;
 pub mod convoy;
 pub mod counters;
 pub mod fold;

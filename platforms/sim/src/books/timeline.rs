@@ -15,7 +15,7 @@ mod record;
 use holdfast_guest::LockClass;
 use holdfast_machine::Time;
 
-use crate::books::cause::Cause;
+use crate::core::cause::Cause;
 
 pub use open::Open;
 pub use record::Recorder;

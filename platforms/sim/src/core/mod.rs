@@ -1,6 +1,6 @@
-//! The engine: virtual time, and the loop that plays its events.
+//! Virtual time and the events to come, what time is spent on, and why a run ends.
 
+pub mod cause;
 pub mod clock;
-pub mod engine;
 pub mod failure;
-pub mod watchdog;
+pub mod pending;

@@ -1,9 +1,8 @@
-//! Flows of guest code: their stacks, the switch between them, and how they spend virtual time.
+//! What flows of guest code do between two events: they wait for their turn, spend virtual time, access shared words
+//! and their LAPIC, and leave their guest.
 
-pub mod context;
+pub mod apicv;
+pub mod avic;
 pub mod flow;
+pub mod lapic;
 pub mod operations;
-pub mod pending;
-pub mod play;
-pub mod stack;
-pub mod state;

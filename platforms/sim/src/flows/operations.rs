@@ -1,10 +1,13 @@
 //! Operations of a flow on shared words, and its waits for them.
 
+#![expect(unsafe_code, reason = "operations are executed at every step (`Handle::engine`)")]
+
 use holdfast_locks::Budget;
 use holdfast_machine::{Access, Picos};
 
-use crate::books::cause::Cause;
-use crate::flows::flow::Handle;
+use crate::core::cause::Cause;
+use crate::engine::Engine;
+use crate::engine::handle::Handle;
 use crate::memory::park::Woken;
 use crate::memory::word::{Shared, SimWord};
 
@@ -13,7 +16,8 @@ impl Handle {
     #[inline]
     pub fn operate<T: Copy, R>(&self, word: &Shared<T>, access: Access, change: impl FnOnce(T) -> (Option<T>, R)) -> R {
         self.order();
-        let engine = self.engine();
+        // SAFETY: only methods of the engine and of its parts are called.
+        let engine = unsafe { self.engine() };
         let line = word.line_in(&mut engine.memory);
         engine.take_line(line, access);
         let (new, result) = change(word.get());
@@ -27,7 +31,8 @@ impl Handle {
     #[inline]
     pub fn load<T: Copy>(&self, word: &Shared<T>) -> T {
         self.order();
-        let engine = self.engine();
+        // SAFETY: only methods of the engine and of its parts are called.
+        let engine = unsafe { self.engine() };
         let vcpu = engine.flows.current;
         let line = word.line_in(&mut engine.memory);
         let spent = engine.load(vcpu, line);
@@ -54,7 +59,7 @@ impl Handle {
     }
 
     fn set_waiting(&self, waiting: bool) {
-        self.engine().current().spin.waiting = waiting;
+        self.with(|engine| engine.current().spin.waiting = waiting);
     }
 
     fn spin(&self, word: &SimWord, budget: Budget, until: impl Fn(u32) -> bool) -> Result<u32, u32> {
@@ -68,12 +73,11 @@ impl Handle {
             if left == 0 {
                 return Err(value);
             }
-            let seen = self.engine().clock.now;
+            let seen = self.with(|engine| engine.clock.now);
             self.pause();
             left -= u64::from(!endless);
-            let engine = self.engine();
             // If time has passed, the word may have changed: load it again before parking.
-            if engine.flows.execute_spins || engine.clock.now != seen {
+            if self.with(|engine| engine.flows.execute_spins || engine.clock.now != seen) {
                 value = self.load(word);
                 continue;
             }
@@ -89,21 +93,20 @@ impl Handle {
 
     /// One PAUSE. It may exit; then the host says whether it is executed again.
     pub fn pause(&self) {
-        loop {
-            let this = self.engine().current();
-            let (in_kernel, time) = (this.is_in_kernel(), this.flow.clock);
-            if !this.spin.pauses.pause(in_kernel, time) {
-                break;
-            }
+        let exits = |engine: &mut Engine| {
+            let this = engine.current();
+            this.spin.pauses.pause(this.is_in_kernel(), this.flow.clock)
+        };
+        while self.with(exits) {
             self.exit(holdfast_host::Exit::Pause);
-            let engine = self.engine();
-            if std::mem::take(&mut engine.vcpus[engine.flows.current].spin.skip_pause) {
+            if self.with(|engine| std::mem::take(&mut engine.current().spin.skip_pause)) {
                 return;
             }
         }
-        let engine = self.engine();
-        let cause = engine.vcpus[engine.flows.current].announced.wait_cause();
-        let pause: Picos = engine.hardware.costs.pause;
+        let (cause, pause) = self.with(|engine| {
+            let pause: Picos = engine.hardware.costs.pause;
+            (engine.current().announced.wait_cause(), pause)
+        });
         self.spend(cause, pause);
     }
 }

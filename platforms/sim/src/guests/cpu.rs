@@ -11,10 +11,10 @@ use holdfast_locks::{Budget, CpuId, Interrupts, LockStats, NodeTable, Nodes, Num
 use holdfast_machine::Access;
 
 use crate::books::happened::Happened;
-use crate::core::engine::Engine;
-use crate::flows::flow::Handle;
-use crate::guests::vm::Vm;
+use crate::engine::Engine;
+use crate::engine::handle::Handle;
 use crate::memory::word::{SimAddress, SimWord};
+use crate::parts::vm::FixedPart;
 
 /// A vCPU, for the guest code that runs on it.
 #[derive(Clone, Copy, Debug)]
@@ -22,27 +22,40 @@ pub struct SimCpu {
     pub(super) handle: Handle,
     pub(super) number: u32,
     pub(super) vm: VmId,
+    fixed: *const FixedPart,
 }
 
 impl SimCpu {
-    /// vCPU `number` of guest `vm`, which executes the caller.
-    pub(crate) fn new(handle: Handle, vm: VmId, number: u32) -> SimCpu {
-        SimCpu { handle, number, vm }
+    /// vCPU `number` of guest `vm`, which executes the caller. `fixed` is that guest's, and exists until the run is
+    /// over.
+    #[inline(always)]
+    pub(crate) fn new(handle: Handle, vm: VmId, number: u32, fixed: *const FixedPart) -> SimCpu {
+        SimCpu {
+            handle,
+            number,
+            vm,
+            fixed,
+        }
     }
 
-    pub(super) fn engine(&self) -> &mut Engine {
-        self.handle.engine()
+    #[inline(always)]
+    pub(super) fn with<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
+        self.handle.with(work)
     }
 
-    pub(super) fn vm(&self) -> &Vm {
-        &self.engine().vms[self.vm]
+    /// What the guest's flows hold references to.
+    #[inline(always)]
+    pub(super) fn fixed(&self) -> &FixedPart {
+        // SAFETY: the engine keeps it until the run is over, and only code that the run executes has this CPU. It is no
+        // part of the engine's own memory (`Vm::fixed`), and nothing has it exclusively: all that changes is in cells.
+        unsafe { &*self.fixed }
     }
 
     /// Ends the run if HLT does not exit here. The kernel finds MWAIT then, and no locks that halt.
     fn check_halt(&self) {
-        if self.vm().settings.cpu_pm {
+        if self.fixed().settings.cpu_pm {
             let what = format_args!("cpu {} halts, and HLT does not exit", self.number);
-            self.engine().end.invalid(what);
+            self.with(|engine| engine.end.invalid(what));
         }
     }
 }
@@ -68,7 +81,7 @@ unsafe impl Platform for SimCpu {
 
     #[inline]
     fn key(&self, word: &SimWord) -> usize {
-        word.line_in(&mut self.engine().memory).0 as usize + 1
+        self.with(|engine| word.line_in(&mut engine.memory)).0 as usize + 1
     }
 
     #[inline]
@@ -198,7 +211,7 @@ unsafe impl Platform for SimCpu {
     fn fence(&self, order: Ordering) {
         // On x86 only a full fence is an instruction.
         if order == Ordering::SeqCst {
-            let fence = self.engine().hardware.costs.fence;
+            let fence = self.with(|engine| engine.hardware.costs.fence);
             self.handle.work(fence);
         }
     }
@@ -214,14 +227,14 @@ unsafe impl Platform for SimCpu {
 
     #[inline]
     fn count(&self, event: holdfast_locks::Event) {
-        holdfast_locks::Recorder::add(&self.vm().locks.stats, event, 1);
+        holdfast_locks::Recorder::add(&self.fixed().locks.stats, event, 1);
     }
 
     #[inline]
     fn waits_behind(&self, holder: Option<CpuId>, waiter: Option<CpuId>) {
-        if self.vm().settings.lock_hints {
+        if self.fixed().settings.lock_hints {
             let name = |cpu: Option<CpuId>| cpu.map_or(0, |cpu| cpu.0 + 1);
-            let store = self.engine().hardware.costs.store;
+            let store = self.with(|engine| engine.hardware.costs.store);
             self.handle.work(store);
             self.steal_time(self.cpu()).set_lock_hint(LockHint {
                 holder: name(holder),
@@ -231,25 +244,28 @@ unsafe impl Platform for SimCpu {
     }
 
     fn contention_begin(&self, lock: &SimWord) {
-        let engine = self.engine();
-        let line = lock.line_in(&mut engine.memory);
-        engine.contention_begins(engine.flows.current, line);
+        self.with(|engine| {
+            let line = lock.line_in(&mut engine.memory);
+            engine.contention_begins(engine.flows.current, line);
+        });
     }
 
     fn heads(&self, queue: &SimWord, is_head: bool) {
-        let engine = self.engine();
-        let line = queue.line_in(&mut engine.memory);
-        if is_head {
-            engine.lock_acquired(engine.flows.current, line);
-        } else {
-            engine.lock_released(engine.flows.current, line);
-        }
+        self.with(|engine| {
+            let line = queue.line_in(&mut engine.memory);
+            if is_head {
+                engine.lock_acquired(engine.flows.current, line);
+            } else {
+                engine.lock_released(engine.flows.current, line);
+            }
+        });
     }
 
     fn contention_end(&self, lock: &SimWord) {
-        let engine = self.engine();
-        let line = lock.line_in(&mut engine.memory);
-        engine.contention_ends(engine.flows.current, line);
+        self.with(|engine| {
+            let line = lock.line_in(&mut engine.memory);
+            engine.contention_ends(engine.flows.current, line);
+        });
     }
 }
 
@@ -257,8 +273,9 @@ unsafe impl Platform for SimCpu {
 unsafe impl Interrupts for SimCpu {
     #[inline]
     fn irq_save(&self) -> bool {
-        let engine = self.engine();
-        std::mem::replace(&mut engine.vcpus[engine.flows.current].interrupts.enabled, false)
+        // SAFETY: only methods of the engine and of its parts are called.
+        let engine = unsafe { self.handle.engine() };
+        std::mem::replace(&mut engine.current().interrupts.enabled, false)
     }
 
     #[inline]
@@ -276,13 +293,13 @@ unsafe impl Interrupts for SimCpu {
 // SAFETY: one table per VM, with a place for each of its vCPUs.
 unsafe impl Nodes for SimCpu {
     fn nodes(&self) -> &NodeTable<SimWord> {
-        &self.vm().locks.nodes
+        &self.fixed().locks.nodes
     }
 }
 
 impl Numa for SimCpu {
     fn numa_node(&self, cpu: CpuId) -> u32 {
-        self.vm().numa_nodes[cpu.0 as usize].get()
+        self.fixed().numa_nodes[cpu.0 as usize].get()
     }
 
     fn monotonic_ns(&self) -> u64 {
@@ -304,10 +321,11 @@ unsafe impl Paravirt for SimCpu {
         // STI's shadow reaches to the end of HLT: no interrupt comes between the two, not even while the flow waits
         // for its turn. Such an interrupt would use up the kick that ends the halt.
         self.handle.order();
-        let engine = self.engine();
-        engine.vcpus[engine.flows.current].interrupts.enabled = true;
-        let vcpu = engine.flows.current;
-        engine.emit(&Happened::InterruptsEnabled { vcpu });
+        self.with(|engine| {
+            let vcpu = engine.flows.current;
+            engine.vcpus[vcpu].interrupts.enabled = true;
+            engine.emit(&Happened::InterruptsEnabled { vcpu });
+        });
         if !self.handle.takes_instead_of_halt() {
             self.handle.leave(Exit::Hlt);
         }
@@ -323,28 +341,28 @@ unsafe impl Paravirt for SimCpu {
     }
 
     fn is_preempted(&self, cpu: CpuId) -> bool {
-        let hit = self.engine().hardware.costs.load_hit;
+        let hit = self.with(|engine| engine.hardware.costs.load_hit);
         self.handle.work(hit);
         self.steal_time(cpu).preempted.load(Ordering::Relaxed) & StealTime::PREEMPTED != 0
     }
 
     fn halts_behind_preempted(&self) -> bool {
-        self.vm().settings.wait_early_preempted
+        self.fixed().settings.wait_early_preempted
     }
 
     fn waiting(&self) -> &WaitTable<SimWord, SimAddress> {
-        &self.vm().locks.waiting
+        &self.fixed().locks.waiting
     }
 
     fn spin_threshold(&self) -> Budget {
-        Budget(self.vm().settings.spin_threshold)
+        Budget(self.fixed().settings.spin_threshold)
     }
 
     fn now_ns(&self) -> u64 {
-        self.engine().current().flow.clock.nanos()
+        self.with(|engine| engine.current().flow.clock.nanos())
     }
 
     fn recorder(&self) -> &LockStats {
-        &self.vm().locks.stats
+        &self.fixed().locks.stats
     }
 }

@@ -4,14 +4,16 @@
 
 use core::sync::atomic::Ordering;
 
-use holdfast_abi::{StealTime, hotplug, msr::PV_EOI_BIT, virtio};
+use holdfast_abi::{StealTime, msr::PV_EOI_BIT, virtio};
 use holdfast_guest::{Cpu, LockClass, Mode, Pcid, TakenPage};
 use holdfast_host::{Exit, has_legacy_chip};
 use holdfast_locks::{Budget, CpuId, Interrupts};
 use holdfast_machine::Picos;
 
 use crate::books::happened::Happened;
-use crate::cpus::siblings::SLICE;
+use crate::engine::Engine;
+use crate::engine::handle::Handle;
+use crate::events::siblings::SLICE;
 use crate::guests::cpu::SimCpu;
 use crate::memory::dirty::{DirtyLog, LOG_ENTRIES};
 use crate::memory::records::{PV_EOI_BASE, PV_EOI_STRIDE, STEAL_TIME_BASE};
@@ -21,21 +23,25 @@ use crate::memory::word::SimWord;
 /// interrupt is taken at most this much late.
 const AHEAD_PS: u64 = 1_000_000;
 
+/// Time that a store to an assigned device's notification register takes on its way out, in nanoseconds. An estimate.
+const RING_NS: u64 = 100;
+
 // SAFETY: as for `Platform` and `Interrupts`.
 unsafe impl Cpu for SimCpu {
     #[inline]
     fn compute(&self, ns: u64) {
-        let engine = self.engine();
+        // SAFETY: only methods of the engine and of its parts are called.
+        let engine = unsafe { self.handle.engine() };
         let span = Picos::from_nanos(ns) + engine.hardware.costs.guest_code;
         let span = engine.with_walks(engine.flows.current, span);
-        if engine.memory.dirty_log.is_some() {
-            self.log_user_pages(span);
+        if engine.memory.dirty_log.is_some() || engine.hardware.has_siblings() {
+            return self.compute_watched(span);
         }
-        let engine = self.engine();
-        if engine.hardware.has_siblings() {
-            return self.compute_beside(span);
+        match spend(engine, span) {
+            Some(false) => {}
+            Some(true) => self.handle.order(),
+            None => self.spend_computing(span),
         }
-        self.spend_computing(span);
     }
 
     #[inline]
@@ -50,27 +56,26 @@ unsafe impl Cpu for SimCpu {
 
     #[inline]
     fn irqs_enabled(&self) -> bool {
-        self.engine().current().interrupts.enabled
+        self.with(|engine| engine.current().interrupts.enabled)
     }
 
     #[inline]
     fn contentions(&self) -> u64 {
-        self.engine().current().announced.contentions
+        self.with(|engine| engine.current().announced.contentions)
     }
 
     #[inline]
     fn lock_clock_ns(&self) -> u64 {
-        self.engine().current().flow.clock.nanos()
+        self.with(|engine| engine.current().flow.clock.nanos())
     }
 
     fn cpuid(&self, leaf: u32) -> [u32; 4] {
-        let engine = self.engine();
-        if engine.vcpus[engine.flows.current].native {
+        if self.is_native() {
             // CPUID is not intercepted here, and no leaf names a hypervisor.
             return [0; 4];
         }
         self.handle.exit(Exit::Cpuid { leaf });
-        self.engine().current().replies.cpuid
+        self.with(|engine| engine.current().replies.cpuid)
     }
 
     fn wrmsr(&self, msr: u32, value: u64) {
@@ -111,11 +116,10 @@ unsafe impl Cpu for SimCpu {
     }
 
     fn touch_page(&self, page: TakenPage) {
-        let engine = self.engine();
-        if engine.vcpus[engine.flows.current].native {
+        if self.is_native() {
             return;
         }
-        let is_new = engine.vms[self.vm].pages.take(page.space, page.of_space, page.in_use);
+        let is_new = self.with(|engine| engine.vms[self.vm].pages.take(page.space, page.of_space, page.in_use));
         if page.is_first_touch {
             // The host records the page when it gives it.
             self.handle.exit(Exit::NestedFault);
@@ -125,17 +129,19 @@ unsafe impl Cpu for SimCpu {
     }
 
     fn pages_freed(&self, space: u32, pages: u32) {
-        self.engine().vms[self.vm].pages.free(space, pages);
+        self.with(|engine| engine.vms[self.vm].pages.free(space, pages));
     }
 
     fn monitor_wait(&self, word: &SimWord, value: u32) {
         // The pCPU sleeps, so its clock is the machine's when it begins.
         self.handle.order();
-        let this = self.engine().current();
-        this.spin.asleep = Some(this.flow.clock);
+        self.with(|engine| {
+            let this = engine.current();
+            this.spin.asleep = Some(this.flow.clock);
+        });
         // No PAUSE of such a guest exits.
         let _ = self.handle.wait(word, Budget::UNBOUNDED, |found| found != value);
-        if let Some(since) = self.engine().current().spin.asleep.take() {
+        if let Some(since) = self.with(|engine| engine.current().spin.asleep.take()) {
             self.handle.wake_up(since);
         }
     }
@@ -144,23 +150,18 @@ unsafe impl Cpu for SimCpu {
         if self.handle.ring_nic(port) {
             return;
         }
-        let engine = self.engine();
         // The host kernel has the doorbell of a network device. All other ports are the VMM's.
         let exit = match port {
             virtio::NOTIFY_PORT => Exit::PortWrite { port, value },
-            _ if engine.vcpus[engine.flows.current].native => return,
+            _ if self.is_native() => return,
             _ if has_legacy_chip(port) => Exit::PortWrite { port, value },
-            _ => {
-                self.hot_plug(port, value);
-                Exit::Userspace
-            }
+            _ => Exit::Userspace,
         };
         self.handle.exit(exit);
     }
 
     fn port_read(&self, port: u16) -> u8 {
-        let engine = self.engine();
-        if engine.vcpus[engine.flows.current].native {
+        if self.is_native() {
             return 0xff;
         }
         if !has_legacy_chip(port) {
@@ -172,7 +173,7 @@ unsafe impl Cpu for SimCpu {
     }
 
     fn steal_time(&self, cpu: CpuId) -> &StealTime {
-        &self.vm().memory.steal_time[cpu.0 as usize]
+        &self.fixed().memory.steal_time[cpu.0 as usize]
     }
 
     fn steal_time_address(&self, cpu: CpuId) -> u64 {
@@ -180,14 +181,14 @@ unsafe impl Cpu for SimCpu {
     }
 
     fn preempted_state(&self, cpu: CpuId) -> u8 {
-        let hit = self.engine().hardware.costs.load_hit;
+        let hit = self.with(|engine| engine.hardware.costs.load_hit);
         self.handle.work(hit);
         self.steal_time(cpu).preempted.load(Ordering::Relaxed)
     }
 
     fn ask_for_flush(&self, cpu: CpuId, state: u8) -> bool {
         // The line is with the host, which writes the record whenever it schedules the vCPU in or out. Uncertain.
-        let transfer = self.engine().hardware.costs.transfer_socket;
+        let transfer = self.with(|engine| engine.hardware.costs.transfer_socket);
         self.handle.work(transfer);
         self.handle.order();
         let preempted = &self.steal_time(cpu).preempted;
@@ -203,11 +204,10 @@ unsafe impl Cpu for SimCpu {
 
     fn take_pv_eoi(&self) -> bool {
         // No LOCK prefix is needed: only this CPU uses the word, and the host while the vCPU is out of its guest.
-        let costs = &self.engine().hardware.costs;
-        let cost = costs.load_hit + costs.store;
+        let cost = self.with(|engine| engine.hardware.costs.load_hit + engine.hardware.costs.store);
         self.handle.work(cost);
         self.handle.order();
-        let word = &self.vm().memory.pv_eoi[self.number as usize];
+        let word = &self.fixed().memory.pv_eoi[self.number as usize];
         let found = word.get();
         word.set(found & !PV_EOI_BIT);
         found & PV_EOI_BIT != 0
@@ -215,49 +215,50 @@ unsafe impl Cpu for SimCpu {
 
     #[inline]
     fn load_tables(&self, space: u32, pcid: Pcid) {
-        let engine = self.engine();
-        engine.load_tables(engine.flows.current, space, pcid);
+        self.with(|engine| engine.load_tables(engine.flows.current, space, pcid));
     }
 
     #[inline]
     fn flush_tlb(&self) {
-        let engine = self.engine();
-        engine.flush_tlb(engine.flows.current);
+        self.with(|engine| engine.flush_tlb(engine.flows.current));
     }
 
     fn tables_changed(&self, space: u32) -> u64 {
-        self.engine().vms[self.vm].spaces.change(space)
+        self.with(|engine| engine.vms[self.vm].spaces.change(space))
     }
 
     fn tables_flushed(&self, space: u32, change: u64) {
-        self.engine().tables_flushed(self.vm, space, change);
+        self.with(|engine| engine.tables_flushed(self.vm, space, change));
     }
 
     fn join_node(&self, node: u32) {
-        self.vm().numa_nodes[self.number as usize].set(node);
+        self.fixed().numa_nodes[self.number as usize].set(node);
     }
 
-    #[inline]
+    #[inline(always)]
     fn lock_acquired(&self, lock: &SimWord) {
-        let engine = self.engine();
+        // SAFETY: only methods of the engine and of its parts are called.
+        let engine = unsafe { self.handle.engine() };
         let line = lock.line_in(&mut engine.memory);
         engine.lock_acquired(engine.flows.current, line);
     }
 
     #[inline]
     fn lock_class(&self, lock: &SimWord, class: LockClass) {
-        let engine = self.engine();
-        if engine.books.is_recording() {
-            let line = lock.line_in(&mut engine.memory);
-            engine.emit(&Happened::LockNamed { line, class });
-        }
+        self.with(|engine| {
+            if engine.books.is_recording() {
+                let line = lock.line_in(&mut engine.memory);
+                engine.emit(&Happened::LockNamed { line, class });
+            }
+        });
     }
 
     #[inline]
     fn lock_released(&self, lock: &SimWord) {
         // The pending time of the critical section passes while the lock is held.
         self.handle.order();
-        let engine = self.engine();
+        // SAFETY: only methods of the engine and of its parts are called.
+        let engine = unsafe { self.handle.engine() };
         let line = lock.line_in(&mut engine.memory);
         engine.lock_released(engine.flows.current, line);
     }
@@ -265,54 +266,74 @@ unsafe impl Cpu for SimCpu {
     fn ipi_wait_begin(&self, target: CpuId) {
         // The wait begins at the flow's clock, and so does the time that the target is off.
         self.handle.order();
-        let engine = self.engine();
-        let vcpu = engine.flows.current;
-        let target = engine.vm_of(vcpu).vcpu(target.0);
-        engine.vcpus[vcpu].announced.ipi_target = Some(target);
-        engine.emit(&Happened::Waits { vcpu });
+        self.with(|engine| {
+            let vcpu = engine.flows.current;
+            let target = engine.vm_of(vcpu).vcpu(target.0);
+            engine.vcpus[vcpu].announced.ipi_target = Some(target);
+            engine.emit(&Happened::Waits { vcpu });
+        });
     }
 
     fn ipi_wait_end(&self, _: CpuId) {
-        let engine = self.engine();
         // A skipped spin ends in one step: it is divided by the target's time off before the target is forgotten.
-        engine.use_pending_time(engine.flows.current);
-        engine.vcpus[engine.flows.current].announced.ipi_target = None;
+        self.with(|engine| {
+            engine.use_pending_time(engine.flows.current);
+            engine.current().announced.ipi_target = None;
+        });
     }
 
     #[inline]
     fn executing(&self, mode: Mode) {
-        let engine = self.engine();
-        engine.vcpus[engine.flows.current].announced.mode = mode;
+        // SAFETY: only methods of the engine and of its parts are called.
+        let engine = unsafe { self.handle.engine() };
+        engine.current().announced.mode = mode;
         engine.check_translations(engine.flows.current);
     }
 }
 
+/// Whether the executing flow is to let others catch up.
+#[inline(always)]
+fn is_far_ahead(engine: &Engine) -> bool {
+    let this = &engine.vcpus[engine.flows.current];
+    this.flow.clock.0 - engine.clock.now.0 > AHEAD_PS
+}
+
+/// Spends `span` on what the executing flow is doing. Returns whether it is to let others catch up, or `None` if its
+/// pending time has no room.
+#[inline(always)]
+fn spend(engine: &mut Engine, span: Picos) -> Option<bool> {
+    let this = engine.current();
+    let cause = this.announced.work_cause();
+    this.spend(cause, span).then(|| is_far_ahead(engine))
+}
+
 impl SimCpu {
-    /// Notes what a write to `port` means for the hot-plug of CPUs, if anything. A CPU that the guest does not have, or
-    /// the one that writes, cannot be ejected.
-    fn hot_plug(&self, port: u16, value: u32) {
-        let engine = self.engine();
-        if port == hotplug::SELECT {
-            engine.tasks.selected.insert(self.vm, value);
+    /// Whether it is a CPU of the bare-metal kernel.
+    fn is_native(&self) -> bool {
+        self.with(|engine| engine.current().native)
+    }
+
+    /// Computes for `span` while the hardware logs written pages, or next to the other threads of the core.
+    fn compute_watched(&self, span: Picos) {
+        let (is_logged, has_siblings) =
+            self.with(|engine| (engine.memory.dirty_log.is_some(), engine.hardware.has_siblings()));
+        if is_logged {
+            self.log_user_pages(span);
         }
-        let selected = engine.tasks.selected.get(&self.vm).copied();
-        let vm = &engine.vms[self.vm];
-        let target = selected.filter(|&cpu| cpu < vm.vcpus && cpu != self.number);
-        if port == hotplug::FLAGS
-            && value & hotplug::EJECT != 0
-            && let Some(target) = target
-        {
-            let target = vm.vcpu(target);
-            engine.tasks.ejects.insert(engine.flows.current, target);
+        if has_siblings {
+            self.compute_beside(span);
+        } else {
+            self.spend_computing(span);
         }
     }
 
     /// Computes for `span`, which takes `span`.
-    #[inline(always)]
     fn spend_computing(&self, span: Picos) {
-        self.handle.work(span);
-        let engine = self.engine();
-        if engine.current().flow.clock.0 - engine.clock.now.0 > AHEAD_PS {
+        let is_far_ahead = self.with(|engine| spend(engine, span)).unwrap_or_else(|| {
+            self.handle.work(span);
+            self.with(|engine| is_far_ahead(engine))
+        });
+        if is_far_ahead {
             self.handle.order();
         }
     }
@@ -321,9 +342,11 @@ impl SimCpu {
     fn compute_beside(&self, mut span: Picos) {
         while span != Picos::ZERO {
             let slice = span.min(SLICE);
-            let engine = self.engine();
-            let pcpu = engine.vcpus[engine.flows.current].last_pcpu;
-            self.spend_computing(engine.stretched(pcpu, slice));
+            let stretched = self.with(|engine| {
+                let pcpu = engine.current().last_pcpu;
+                engine.stretched(pcpu, slice)
+            });
+            self.spend_computing(stretched);
             span = span - slice;
         }
     }
@@ -331,14 +354,15 @@ impl SimCpu {
     /// The hardware learns of the pages that user code writes to in `span`, if the CPU executes user code.
     #[cold]
     fn log_user_pages(&self, span: Picos) {
-        let engine = self.engine();
-        let this = &mut engine.vcpus[engine.flows.current];
-        let filled = this.memory.tlb.current().filled;
-        let (Mode::User, false, Some(filled)) = (this.announced.mode, this.native, filled) else {
-            return;
-        };
-        let cycles = engine.hardware.cycles(span);
-        let new = engine.vms[self.vm].pages.compute(filled.space, cycles);
+        let new = self.with(|engine| {
+            let this = &mut engine.vcpus[engine.flows.current];
+            let filled = this.memory.tlb.current().filled;
+            let (Mode::User, false, Some(filled)) = (this.announced.mode, this.native, filled) else {
+                return 0;
+            };
+            let cycles = engine.hardware.cycles(span);
+            engine.vms[self.vm].pages.compute(filled.space, cycles)
+        });
         for _ in 0..new {
             self.log_page();
         }
@@ -346,22 +370,40 @@ impl SimCpu {
 
     /// The hardware learns of the first write to a page since the host asked.
     fn log_page(&self) {
-        let engine = self.engine();
-        match engine.memory.dirty_log {
-            None => {}
-            Some(DirtyLog::WriteProtection) => self.handle.exit(Exit::WriteFault),
-            Some(DirtyLog::Hardware) => {
+        let exit = self.with(|engine| match engine.memory.dirty_log? {
+            DirtyLog::WriteProtection => Some(Exit::WriteFault),
+            DirtyLog::Hardware => {
                 let logged = &mut engine.current().memory.logged;
                 *logged += 1;
-                if *logged == LOG_ENTRIES {
-                    *logged = 0;
-                    self.handle.exit(Exit::PageLogFull { entries: LOG_ENTRIES });
-                }
+                let is_full = *logged == LOG_ENTRIES;
+                *logged %= LOG_ENTRIES;
+                is_full.then_some(Exit::PageLogFull { entries: LOG_ENTRIES })
             }
+        });
+        if let Some(exit) = exit {
+            self.handle.exit(exit);
         }
     }
 
     fn reply(&self) -> u64 {
-        self.engine().current().replies.value
+        self.with(|engine| engine.current().replies.value)
+    }
+}
+
+impl Handle {
+    /// The guest writes to `port`, and does not wait for the effect. Returns `false` if `port` is not a register of an
+    /// assigned device.
+    pub fn ring_nic(&self, port: u16) -> bool {
+        let found = self.with(|engine| {
+            let vm = engine.current().vm;
+            engine.tasks.assigned_nic(vm)
+        });
+        let Some(nic) = found.filter(|_| port == virtio::NOTIFY_PORT) else {
+            return false;
+        };
+        self.work(Picos::from_nanos(RING_NS));
+        self.order();
+        self.with(|engine| engine.wake_nic(nic as u32));
+        true
     }
 }

@@ -6,43 +6,50 @@
 )]
 
 use core::cell::Cell;
+use std::rc::Rc;
 
 use holdfast_guest::{Machine, Report, Threads};
-use holdfast_host::{HostInterrupt, PcpuId, VmId};
+use holdfast_host::{HostInterrupt, PcpuId, VcpuId, VmId};
 use holdfast_locks::CpuId;
 use holdfast_machine::Picos;
 
 use crate::books::happened::Happened;
-use crate::core::engine::Engine;
 use crate::core::failure::Failure;
-use crate::flows::context::{Body, Saved, prepare, switch};
-use crate::flows::flow::Handle;
-use crate::flows::play::run_flow;
+use crate::engine::boot::run_flow;
+use crate::engine::handle::Handle;
 use crate::guests::cpu::SimCpu;
-use crate::guests::native::{Call, Flow};
-use crate::guests::vm::Vm;
+use crate::parts::vm::{FixedPart, Vm};
+use crate::stacks::context::{Body, Saved, prepare, switch};
+use crate::tasks::native::{Call, Flow};
 
-/// A guest's machine in virtual time.
+/// A guest's machine in virtual time. Only code that the engine runs may use it.
 #[derive(Clone, Copy, Debug)]
 pub struct SimMachine {
     /// The handle with which its flows execute.
     pub(super) handle: Handle,
     vm: VmId,
     native: bool,
+    fixed: *const FixedPart,
+    first_vcpu: VcpuId,
+    vcpus: u32,
 }
 
 impl SimMachine {
     /// The machine of guest `vm`; for the bare-metal kernel the machine itself.
-    ///
-    /// The engine must outlive it and must not move. Only code that the engine runs may use it.
-    pub(crate) fn new(engine: *mut Engine, vm: VmId) -> SimMachine {
-        let handle = Handle::new(engine);
-        let native = handle.engine().tasks.native.as_ref();
-        SimMachine {
+    pub(crate) fn new(handle: Handle, vm: VmId) -> SimMachine {
+        handle.with(|engine| SimMachine {
             handle,
             vm,
-            native: native.is_some_and(|native| native.vm == vm),
-        }
+            native: engine.tasks.native.as_ref().is_some_and(|native| native.vm == vm),
+            fixed: Rc::as_ptr(&engine.vms[vm].fixed),
+            first_vcpu: engine.vms[vm].first_vcpu,
+            vcpus: engine.vms[vm].vcpus,
+        })
+    }
+
+    fn fixed(&self) -> &FixedPart {
+        // SAFETY: as for `SimCpu::fixed`.
+        unsafe { &*self.fixed }
     }
 }
 
@@ -63,36 +70,34 @@ unsafe impl Machine for SimMachine {
     type Context = SimContext;
 
     fn cpus(&self) -> u32 {
-        self.handle.engine().vms[self.vm].vcpus
+        self.vcpus
     }
 
     #[inline]
     fn cpu(&self) -> SimCpu {
-        let engine = self.handle.engine();
-        let number = engine.flows.current.0 - engine.vms[self.vm].first_vcpu.0;
-        SimCpu::new(self.handle, self.vm, number)
+        // SAFETY: only methods of the engine and of its parts are called.
+        let engine = unsafe { self.handle.engine() };
+        let number = engine.flows.current.0 - self.first_vcpu.0;
+        SimCpu::new(self.handle, self.vm, number, self.fixed)
     }
 
     fn proximity_domain(&self, apic_id: u32) -> Option<u32> {
-        let domains = &self.handle.engine().vms[self.vm].settings.domains;
-        domains.get(apic_id as usize).copied()
+        self.fixed().settings.domains.get(apic_id as usize).copied()
     }
 
     fn startup_page(&self) -> Option<u8> {
-        self.handle.engine().vms[self.vm]
-            .settings
-            .waits_for_sipi
-            .then_some(STARTUP_PAGE)
+        self.fixed().settings.waits_for_sipi.then_some(STARTUP_PAGE)
     }
 
     fn network(&self) -> Option<&holdfast_abi::virtio::Network> {
-        let engine = self.handle.engine();
-        let has = engine.tasks.networks.iter().any(|network| network.vm == self.vm);
-        has.then(|| &*engine.vms[self.vm].memory.network)
+        let has = self
+            .handle
+            .with(|engine| engine.tasks.networks.iter().any(|network| network.vm == self.vm));
+        has.then(|| &*self.fixed().memory.network)
     }
 
     fn new_context(&self, body: Body) -> SimContext {
-        let stack = self.handle.engine().flows.stacks.take();
+        let stack = self.handle.with(|engine| engine.flows.stacks.take());
         let handle = self.handle;
         let saved = prepare(&stack, Box::new(move || run_flow(handle, body)));
         SimContext {
@@ -102,8 +107,7 @@ unsafe impl Machine for SimMachine {
     }
 
     fn empty_context(&self) -> SimContext {
-        let engine = self.handle.engine();
-        let stack_limit = engine.vcpus[engine.flows.current].flow.stack_limit;
+        let stack_limit = self.handle.with(|engine| engine.current().flow.stack_limit);
         SimContext {
             saved: Cell::new(Saved::NONE),
             stack_limit: Cell::new(stack_limit),
@@ -111,11 +115,12 @@ unsafe impl Machine for SimMachine {
     }
 
     fn switch(&self, from: &SimContext, to: &SimContext) {
-        let engine = self.handle.engine();
-        engine.books.stats.switches += 1;
-        let limit = &mut engine.vcpus[engine.flows.current].flow.stack_limit;
-        // After an INIT, a CPU's own context has another stack than the one it was made on.
-        from.stack_limit.set(std::mem::replace(limit, to.stack_limit.get()));
+        self.handle.with(|engine| {
+            engine.books.stats.switches += 1;
+            let limit = &mut engine.current().flow.stack_limit;
+            // After an INIT, a CPU's own context has another stack than the one it was made on.
+            from.stack_limit.set(std::mem::replace(limit, to.stack_limit.get()));
+        });
         let to = to.saved.replace(Saved::NONE);
         assert!(to != Saved::NONE, "a context that was never saved is continued");
         // SAFETY: `to` was prepared or saved by this function and was just taken out, so it is continued once; `from`
@@ -129,59 +134,62 @@ unsafe impl Machine for SimMachine {
     }
 
     fn seed(&self, purpose: &str) -> u64 {
-        let settings = &self.handle.engine().vms[self.vm].settings;
+        let settings = &self.fixed().settings;
         holdfast_workloads::stream_seed(settings.seed, settings.number, purpose)
     }
 
     fn report(&self, report: Report) {
         self.handle.order();
-        let engine = self.handle.engine();
-        let now = engine.clock.now;
-        match &report {
-            Report::Begin => engine.emit(&Happened::IntervalBegan { vm: self.vm }),
-            Report::Done { .. } => engine.emit(&Happened::IntervalEnded { vm: self.vm }),
-            _ => {}
-        }
-        let vm = &mut engine.vms[self.vm];
-        match report {
-            Report::Begin => {
-                vm.report.begun = Some(now);
+        let is_over = self.handle.with(|engine| {
+            match &report {
+                Report::Begin => engine.emit(&Happened::IntervalBegan { vm: self.vm }),
+                Report::Done { .. } => engine.emit(&Happened::IntervalEnded { vm: self.vm }),
+                _ => {}
             }
-            Report::Done { operations } => {
-                vm.report.done = Some(now);
-                vm.report.operations = operations;
-                engine.end.finished = engine.vms.iter().all(Vm::is_finished);
-                if engine.end.finished {
-                    self.handle.switch_to(None);
+            let now = engine.clock.now;
+            let vm = &mut engine.vms[self.vm];
+            match report {
+                Report::Begin => vm.report.begun = Some(now),
+                Report::Done { operations } => {
+                    vm.report.done = Some(now);
+                    vm.report.operations = operations;
+                    engine.end.finished = engine.vms.iter().all(Vm::is_finished);
+                    return engine.end.finished;
+                }
+                Report::Counter(name, value) => *vm.report.counters.entry(name).or_insert(0) += value,
+                Report::Panic(message) => {
+                    engine.end.failure = Some(Failure::GuestPanic(message));
+                    return true;
                 }
             }
-            Report::Counter(name, value) => *vm.report.counters.entry(name).or_insert(0) += value,
-            Report::Panic(message) => {
-                engine.end.failure = Some(Failure::GuestPanic(message));
-                self.handle.switch_to(None);
-            }
+            false
+        });
+        if is_over {
+            self.handle.switch_to(None);
         }
     }
 }
 
 impl Threads<SimContext> for SimMachine {
     fn reserve(&self, count: u32) {
-        self.handle.engine().native_reserve(count);
+        self.handle.with(|engine| engine.native_reserve(count));
     }
 
     fn start(&self, thread: u32, context: &SimContext) {
         self.handle.order();
-        let engine = self.handle.engine();
-        let saved = context.saved.replace(Saved::NONE);
-        if saved != Saved::NONE
-            && let Some(native) = &mut engine.tasks.native
-        {
-            native.threads[thread as usize].flow = Flow {
-                saved,
-                stack_limit: context.stack_limit.get(),
-            };
-        }
-        if !engine.start_before_host(thread) {
+        let has_started = self.handle.with(|engine| {
+            let saved = context.saved.replace(Saved::NONE);
+            if saved != Saved::NONE
+                && let Some(native) = &mut engine.tasks.native
+            {
+                native.threads[thread as usize].flow = Flow {
+                    saved,
+                    stack_limit: context.stack_limit.get(),
+                };
+            }
+            engine.start_before_host(thread)
+        });
+        if !has_started {
             self.handle.call(Call::Start(thread));
         }
     }
@@ -208,18 +216,18 @@ impl Threads<SimContext> for SimMachine {
 
     #[inline]
     fn wants_to_reschedule(&self) -> bool {
-        let engine = self.handle.engine();
-        let pcpu = engine.vcpus[engine.flows.current].last_pcpu;
+        // SAFETY: only methods of the engine and of its parts are called.
+        let engine = unsafe { self.handle.engine() };
+        let pcpu = engine.current().last_pcpu;
         engine.host.wants_to_reschedule(pcpu)
     }
 
     fn call(&self, target: CpuId) {
-        let send = self.handle.engine().hardware.costs.ipi_send;
+        let send = self.handle.with(|engine| engine.hardware.costs.ipi_send);
         self.handle.work(send);
         self.handle.order();
         self.handle
-            .engine()
-            .send_ipi(PcpuId(target.0), HostInterrupt::Call, Picos::ZERO);
+            .with(|engine| engine.send_ipi(PcpuId(target.0), HostInterrupt::Call, Picos::ZERO));
     }
 
     fn idle(&self) {

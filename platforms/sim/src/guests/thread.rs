@@ -17,9 +17,9 @@ use holdfast_machine::{Access, Costs, Picos};
 
 use crate::guests::cpu::SimCpu;
 use crate::guests::machine::SimMachine;
-use crate::guests::native::Call;
 use crate::guests::process::Process;
 use crate::memory::word::{SimAddress, SimWord};
+use crate::tasks::native::Call;
 
 /// Time by which a sleep is longer than requested: the kernel's default timer slack (`PR_SET_TIMERSLACK`).
 const TIMER_SLACK_NS: u64 = 50_000;
@@ -93,8 +93,7 @@ impl SimThread {
     }
 
     fn cost(&self, cost: impl Fn(&Costs) -> Picos) -> Picos {
-        let handle = self.machine.handle;
-        cost(&handle.engine().hardware.costs)
+        self.machine.handle.with(|engine| cost(&engine.hardware.costs))
     }
 
     /// Executes `call` in kernel mode.
@@ -287,8 +286,11 @@ impl Thread for SimThread {
             self.look_up();
             if let Some(sleeper) = self.process().take(self.key(word)) {
                 let handle = self.here().handle;
-                let pcpu = handle.engine().current().pcpu.expect("a flow executes in its guest");
-                handle.work(handle.engine().wake_time(pcpu));
+                let time = handle.with(|engine| {
+                    let pcpu = engine.current().pcpu.expect("a flow executes in its guest");
+                    engine.wake_time(pcpu)
+                });
+                handle.work(time);
                 Threads::wake(&self.machine, sleeper);
             }
         });
@@ -303,15 +305,11 @@ impl Thread for SimThread {
             let mut waits = Picos::ZERO;
             for other in (0..self.machine.cpus()).filter(|&other| other != mine) {
                 let handle = self.machine.handle;
-                let engine = handle.engine();
-                if engine.runs_native_thread(PcpuId(other)) {
-                    handle.work(engine.hardware.costs.ipi_send);
+                if handle.with(|engine| engine.runs_native_thread(PcpuId(other))) {
+                    handle.work(self.cost(|costs| costs.ipi_send));
                     handle.order();
-                    let engine = handle.engine();
-                    waits = engine.hardware.costs.ipi_latency
-                        + engine.hardware.costs.host_interrupt
-                        + engine.hardware.costs.transfer_socket;
-                    engine.send_ipi(PcpuId(other), HostInterrupt::Call, Picos::ZERO);
+                    waits = self.cost(|costs| costs.ipi_latency + costs.host_interrupt + costs.transfer_socket);
+                    handle.with(|engine| engine.send_ipi(PcpuId(other), HostInterrupt::Call, Picos::ZERO));
                 }
             }
             self.here().handle.work(waits);

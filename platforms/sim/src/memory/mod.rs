@@ -6,7 +6,5 @@ pub mod nodes;
 pub mod park;
 pub mod probe;
 pub mod records;
-pub mod spins;
 pub mod tlb;
-pub mod translations;
 pub mod word;

@@ -1,4 +1,4 @@
-//! A skipped spin, and the skipped spins on one line. How they are played is in `spins.rs`.
+//! A skipped spin, and the skipped spins on one line. How they are played is in `events/spins.rs`.
 
 use holdfast_host::{PcpuId, VcpuId};
 use holdfast_machine::{LineId, Picos, Spin, Time};

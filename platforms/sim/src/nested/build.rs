@@ -4,14 +4,14 @@ use holdfast_guest::GuestImage;
 use holdfast_host::{ApicvConfig, AvicConfig, Host, HostConfig, PcpuPlace, VcpuId, VmId};
 use holdfast_machine::Picos;
 
-use crate::core::engine::Engine;
+use crate::config::{Config, Stay, Vm as VmConfig};
 use crate::core::failure::Failure;
-use crate::flows::flow::Handle;
+use crate::engine::Engine;
+use crate::engine::handle::Handle;
 use crate::guests::machine::SimMachine;
 use crate::memory::nodes::delays;
-use crate::nested::host::InnerHost;
 use crate::nested::kernel::Hypervisor;
-use crate::run::config::{Config, Stay, Vm as VmConfig};
+use crate::parts::inner::InnerHost;
 
 /// The guests that run inside of guest `carrier`.
 pub fn inside<'c>(config: &'c Config, carrier: &'c VmConfig) -> impl Iterator<Item = &'c VmConfig> + Clone {
@@ -113,10 +113,11 @@ fn delays_inside(config: &Config, carrier: &VmConfig, vm: &VmConfig) -> Vec<Box<
 }
 
 /// The kernel of guest `vm` if it boots an inner host.
-pub fn kernel(engine: &mut Engine, vm: VmId, machine: SimMachine) -> Option<Box<dyn GuestImage>> {
-    let index = engine.inner_hosts().iter().position(|inner| inner.carrier == vm)?;
-    let cpus = engine.vms[vm].vcpus;
-    let handle = Handle::new(engine);
+pub fn kernel(handle: Handle, vm: VmId, machine: SimMachine) -> Option<Box<dyn GuestImage>> {
+    let (index, cpus) = handle.with(|engine| {
+        let index = engine.inner_hosts().iter().position(|inner| inner.carrier == vm)?;
+        Some((index, engine.vms[vm].vcpus))
+    })?;
     Some(Box::new(Hypervisor::new(machine, handle, index, cpus)))
 }
 

@@ -14,12 +14,12 @@ use holdfast_guest::{Cpu, GuestImage, LocalApic, Machine, RESCHEDULE_VECTOR, TIM
 use holdfast_host::{Command, Event, Exit, HostInterrupt, PcpuId, Run, VcpuId};
 use holdfast_locks::{Budget, CpuId, Paravirt, Platform, Word};
 
-use crate::cpus::pcpu::HeldInterrupts;
-use crate::flows::flow::Handle;
+use crate::engine::handle::Handle;
 use crate::guests::cpu::SimCpu;
 use crate::guests::machine::SimMachine;
 use crate::memory::word::SimWord;
-use crate::nested::host::Work;
+use crate::parts::inner::{InnerHost, Work};
+use crate::parts::pcpu::HeldInterrupts;
 
 /// The kernel's state of one CPU.
 struct PerCpu {
@@ -61,15 +61,19 @@ impl Hypervisor {
         &self.cpus[pcpu.0 as usize]
     }
 
+    fn with_inner<R>(&self, work: impl FnOnce(&mut InnerHost) -> R) -> R {
+        self.handle.with(|engine| work(engine.inner_mut(self.index)))
+    }
+
     /// Runs this CPU as `pcpu` of the inner host.
     fn run(&self, cpu: &SimCpu, pcpu: PcpuId) -> ! {
         loop {
             // Interrupts that have come are taken here.
             cpu.irq_enable();
             cpu.irq_disable();
-            let mail = std::mem::take(&mut self.handle.engine().inner_mut(self.index).pcpus[pcpu].mail);
+            let mail = self.with_inner(|inner| std::mem::take(&mut inner.pcpus[pcpu].mail));
             self.carry_out(cpu, mail);
-            let next = self.handle.engine().inner(self.index).pcpus[pcpu].next;
+            let next = self.with_inner(|inner| inner.pcpus[pcpu].next);
             let interrupt = if next.is_some() {
                 self.here(pcpu).taken.borrow_mut().take()
             } else {
@@ -82,7 +86,7 @@ impl Hypervisor {
                     self.run_guest(cpu, pcpu, vcpu);
                 }
                 (Some(Run::Task(task)), None) => {
-                    let found = self.handle.engine().inner_mut(self.index).take_device_work(task);
+                    let found = self.with_inner(|inner| inner.take_device_work(task));
                     let Some((vcpu, left)) = found else {
                         unreachable!("inner task {} is the thread of no vcpu", task.0)
                     };
@@ -103,8 +107,11 @@ impl Hypervisor {
     fn poll(&self, cpu: &SimCpu, pcpu: PcpuId, seen: Option<Run>) {
         let here = self.here(pcpu);
         cpu.store(&here.wakes, 0, Ordering::Relaxed);
-        let this = &self.handle.engine().inner(self.index).pcpus[pcpu];
-        if this.next != seen || !this.mail.is_empty() {
+        let has_work = self.with_inner(|inner| {
+            let this = &inner.pcpus[pcpu];
+            this.next != seen || !this.mail.is_empty()
+        });
+        if has_work {
             return;
         }
         cpu.irq_enable();
@@ -127,39 +134,46 @@ impl Hypervisor {
 
     fn exit_event(&self, pcpu: PcpuId, own: VcpuId, exit: Exit) -> Event {
         self.handle.order();
-        let engine = self.handle.engine();
-        let vcpu = engine.inner(self.index).vcpu(own);
-        let guest = engine.guest_state(vcpu);
-        Event::Exit { pcpu, exit, guest }
+        self.handle.with(|engine| {
+            let vcpu = engine.inner(self.index).vcpu(own);
+            let guest = engine.guest_state(vcpu);
+            Event::Exit { pcpu, exit, guest }
+        })
     }
 
     /// Prepares the entry `run` of `pcpu`, once: its event is injected whatever ends the entry.
     fn inject(&self, pcpu: PcpuId, run: Run) {
-        let engine = self.handle.engine();
         if let Run::Guest { vcpu, inject, window } = run {
-            let inner = engine.inner_mut(self.index);
             let once = Run::Guest {
                 vcpu,
                 inject: None,
                 window,
             };
-            inner.pcpus[pcpu].next = Some(once);
-            let vcpu = inner.vcpu(vcpu);
-            engine.inject_nested(vcpu, inject, window);
+            self.handle.with(|engine| {
+                let inner = engine.inner_mut(self.index);
+                inner.pcpus[pcpu].next = Some(once);
+                let vcpu = inner.vcpu(vcpu);
+                engine.inject_nested(vcpu, inject, window);
+            });
         }
     }
 
     /// Executes VMRUN for the inner vCPU `own`, and hands the inner host its exit.
     fn run_guest(&self, cpu: &SimCpu, pcpu: PcpuId, own: VcpuId) {
         self.handle.order();
-        let engine = self.handle.engine();
-        let current = engine.flows.current;
-        let vcpu = engine.inner(self.index).vcpu(own);
-        engine.prepare_nested(current, vcpu);
+        let current = self.handle.with(|engine| {
+            let current = engine.flows.current;
+            let vcpu = engine.inner(self.index).vcpu(own);
+            engine.prepare_nested(current, vcpu);
+            current
+        });
         self.handle.leave(Exit::Vmrun);
         self.handle.fault(|| "VMRUN".to_owned());
         // Without an exit an interrupt ended the run, which is taken next.
-        if let Some(exit) = self.handle.engine().vcpus[current].nesting_mut().exit.take() {
+        let exit = self
+            .handle
+            .with(|engine| engine.vcpus[current].nesting_mut().exit.take());
+        if let Some(exit) = exit {
             let event = self.exit_event(pcpu, own, exit);
             self.step(cpu, pcpu, event);
         }
@@ -168,7 +182,9 @@ impl Hypervisor {
     /// The inner host handles `event`, and this CPU does what follows.
     fn step(&self, cpu: &SimCpu, pcpu: PcpuId, event: Event) {
         self.handle.order();
-        let work = self.handle.engine().step_inner(self.index, pcpu, Some(event));
+        let work = self
+            .handle
+            .with(|engine| engine.step_inner(self.index, pcpu, Some(event)));
         self.finish(cpu, work);
     }
 
@@ -183,8 +199,9 @@ impl Hypervisor {
         for command in commands {
             match command {
                 Command::Charge { cost, count, .. } => {
-                    let engine = self.handle.engine();
-                    let time = engine.inner_cost(self.index, engine.flows.current, cost, count);
+                    let time = self
+                        .handle
+                        .with(|engine| engine.inner_cost(self.index, engine.flows.current, cost, count));
                     self.handle.work(time);
                     self.handle.order();
                 }
@@ -209,7 +226,7 @@ impl GuestImage for Hypervisor {
         self.booted.set(self.booted.get() + 1);
         if self.booted.get() == cpus {
             self.handle.order();
-            let work = self.handle.engine().step_inner(self.index, pcpu, None);
+            let work = self.handle.with(|engine| engine.step_inner(self.index, pcpu, None));
             self.finish(&cpu, work);
         }
         self.run(&cpu, pcpu)

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use holdfast_abi::cpuid;
@@ -10,26 +11,27 @@ use holdfast_host::{GroupId, Host, IdVec, PcpuPlace, PvFaults, SvmPart, VcpuId, 
 use holdfast_locks::{LockStats, NodeTable, WaitTable};
 use holdfast_machine::{Lines, Picos, Time, Topology};
 
+use crate::config::{Config, Stay, Vm as VmConfig};
 use crate::core::clock::Clock;
-use crate::core::engine::Engine;
 use crate::core::failure::Failure;
-use crate::cpus::hardware::{Hardware, Part};
-use crate::cpus::vcpu::Vcpu;
-use crate::flows::play::boot_flow;
+use crate::engine::Engine;
+use crate::engine::boot::boot_flow;
+use crate::engine::handle::{EngineCell, Handle};
 use crate::guests::machine::SimMachine;
-use crate::guests::native::Native;
-use crate::guests::net::Network;
-use crate::guests::noise;
-use crate::guests::tasks::{Drawn, HostTasks, Task};
-use crate::guests::vm::{LockTables, Progress, Settings, Vm};
-use crate::guests::vmm::Vmm;
 use crate::memory::dirty::Pages;
 use crate::memory::lines::Memory;
 use crate::memory::nodes::delays;
 use crate::memory::records::SharedMemory;
 use crate::memory::tlb::Spaces;
 use crate::nested::build as nested;
-use crate::run::config::{Config, Stay, Vm as VmConfig};
+use crate::parts::hardware::{Hardware, Part};
+use crate::parts::vcpu::Vcpu;
+use crate::parts::vm::{FixedPart, LockTables, Progress, Settings, Vm};
+use crate::tasks::native::Native;
+use crate::tasks::network::Network;
+use crate::tasks::noise;
+use crate::tasks::vmm::Vmm;
+use crate::tasks::{Drawn, HostTasks, Task};
 
 /// Builds the machine of `config`, with kernels made by `image`.
 ///
@@ -38,7 +40,7 @@ use crate::run::config::{Config, Stay, Vm as VmConfig};
 pub fn build(
     config: &Config,
     image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
-) -> Result<Box<Engine>, Failure> {
+) -> Result<Rc<EngineCell>, Failure> {
     static RUNS: AtomicU32 = AtomicU32::new(1);
     nested::check(config)?;
     let topology = config.machine.topology;
@@ -47,7 +49,7 @@ pub fn build(
         RUNS.fetch_add(1, Ordering::Relaxed),
         Lines::new(&topology, &config.machine.costs),
     );
-    let mut engine = Box::new(Engine::new(
+    let mut engine = Engine::new(
         Clock::new(topology.pcpus()),
         memory,
         Hardware::new(&config.machine, config.seed),
@@ -55,12 +57,13 @@ pub fn build(
         vms,
         host,
         tasks,
-    ));
+    );
     engine.flows.execute_spins = config.execute_spins;
     engine.end.limit = Time::from_nanos(config.limit_ns);
     nested::add_hosts(&mut engine, config, &host_config(config))?;
-    boot(&mut engine, config, image);
-    Ok(engine)
+    let cell = EngineCell::new(engine);
+    boot(cell.handle(), config, image);
+    Ok(cell)
 }
 
 /// The host of `config` at power-on, and the engine's tables of what runs on it.
@@ -226,8 +229,6 @@ fn add_tasks(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<Ho
     Ok(HostTasks {
         all,
         in_vmm: BTreeMap::new(),
-        selected: BTreeMap::new(),
-        ejects: BTreeMap::new(),
         vmms,
         networks,
         native,
@@ -331,17 +332,19 @@ fn native(config: &Config, host: &mut Host, parent: Option<GroupId>) -> Result<O
 }
 
 /// Builds each guest's kernel, and the flows in which its vCPUs boot it.
-fn boot(engine: &mut Engine, config: &Config, image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>) {
-    let pointer: *mut Engine = engine;
-    for (id, vm) in engine.vms.ids().zip(in_order(config)) {
-        engine.flows.current = engine.vms[id].first_vcpu;
-        let machine = SimMachine::new(pointer, id);
-        let inner = nested::kernel(engine, id, machine);
-        engine.vms[id].image = Some(inner.unwrap_or_else(|| image(vm, machine)));
+fn boot(handle: Handle, config: &Config, image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>) {
+    let ids = handle.with(|engine| engine.vms.ids());
+    for (id, vm) in ids.zip(in_order(config)) {
+        handle.with(|engine| engine.flows.current = engine.vms[id].first_vcpu);
+        let machine = SimMachine::new(handle, id);
+        let image = nested::kernel(handle, id, machine).unwrap_or_else(|| image(vm, machine));
+        handle.with(|engine| engine.vms[id].image = Some(image));
     }
-    for vcpu in engine.vcpus.ids() {
-        boot_flow(engine, vcpu);
-    }
+    handle.with(|engine| {
+        for vcpu in engine.vcpus.ids() {
+            boot_flow(engine, vcpu);
+        }
+    });
 }
 
 /// The number of `vm` for its random streams: its place among all guests, or after them for the bare-metal kernel.
@@ -359,26 +362,28 @@ fn new_vm(config: &VmConfig, first_vcpu: VcpuId, (seed, number): (u64, u32), fau
         vcpus: config.vcpus,
         measured: config.measured,
         image: None,
-        settings: Settings {
-            waits_for_sipi: config.host.waits_for_sipi,
-            seed,
-            number,
-            spin_threshold: config.boot.spin_threshold,
-            wait_early_preempted: config.boot.wait_early_preempted,
-            device: Picos::from_nanos(config.host.device_ns),
-            lock_hints: config.host.lock_hints && config.host.steal_time,
-            cpu_pm: config.host.cpu_pm,
-            domains: config.domains.clone().into(),
-        },
-        memory: SharedMemory::new(vcpus, faults),
+        fixed: Rc::new(FixedPart {
+            settings: Settings {
+                waits_for_sipi: config.host.waits_for_sipi,
+                seed,
+                number,
+                spin_threshold: config.boot.spin_threshold,
+                wait_early_preempted: config.boot.wait_early_preempted,
+                device: Picos::from_nanos(config.host.device_ns),
+                lock_hints: config.host.lock_hints && config.host.steal_time,
+                cpu_pm: config.host.cpu_pm,
+                domains: config.domains.clone().into(),
+            },
+            memory: SharedMemory::new(vcpus, faults),
+            numa_nodes: vec![Cell::new(0); vcpus].into(),
+            locks: LockTables {
+                nodes: NodeTable::new(vcpus),
+                waiting: WaitTable::new(vcpus),
+                stats: LockStats::new(),
+            },
+        }),
         pages: Pages::default(),
         spaces: Spaces::default(),
-        numa_nodes: vec![Cell::new(0); vcpus].into(),
-        locks: LockTables {
-            nodes: NodeTable::new(vcpus),
-            waiting: WaitTable::new(vcpus),
-            stats: LockStats::new(),
-        },
         report: Progress::default(),
     }
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use holdfast_host::{Host, Nanos, VcpuId, VmId};
 
-use crate::books::cause::Cause;
-use crate::core::engine::Engine;
-use crate::guests::vm::Vm;
+use crate::config::Config;
+use crate::core::cause::Cause;
+use crate::engine::Engine;
+use crate::parts::vm::Vm;
 use crate::run::build::in_order;
-use crate::run::config::Config;
 use crate::run::outcome::{Outcome, VmOutcome};
 
 /// Gathers the outcome of `engine`, which has played `config`.
@@ -67,8 +67,11 @@ fn counters(engine: &Engine, config: &Config, id: VmId) -> BTreeMap<String, u64>
     let permille = u128::from(ran_ns) * 1_000_000 / u128::from(engine.clock.now.0.max(1));
     counters.insert("cpu_time_ns".to_owned(), ran_ns);
     counters.insert("cpu_permille".to_owned(), permille as u64);
-    add(&mut counters, vm.locks.stats.iter().filter(|(_, value)| *value > 0));
-    let blocked = vm.locks.stats.blocked_by_bucket();
+    add(
+        &mut counters,
+        vm.fixed.locks.stats.iter().filter(|(_, value)| *value > 0),
+    );
+    let blocked = vm.fixed.locks.stats.blocked_by_bucket();
     counters.extend(blocked.map(|(bucket, count)| (format!("histo_blocked.{bucket}"), count)));
     if vm.report.begun.is_some() {
         counters.insert("measured_exits".to_owned(), book.exits.iter().sum());

@@ -1,14 +1,16 @@
 //! A run with live migrations and moves between pCPUs, in which all interrupts are audited.
 
+use std::rc::Rc;
+
 use holdfast_guest::GuestImage;
 use holdfast_host::Nic;
 
 use crate::books::audit::{Audit, Fate};
-use crate::core::engine::Engine;
+use crate::config::{Config, Vm as VmConfig};
 use crate::core::failure::{CallOff, Failure};
+use crate::engine::handle::EngineCell;
 use crate::guests::machine::SimMachine;
-use crate::guests::migration::{Journey, Migrations};
-use crate::run::config::{Config, Vm as VmConfig};
+use crate::migration::{Migrations, journey::Journey};
 use crate::run::outcome::Outcome;
 
 /// Result of the audit of a run.
@@ -35,17 +37,19 @@ pub fn run_migrating(
     journey: &Journey,
     image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
 ) -> Result<(Outcome, Audited), Failure> {
-    let mut engine = prepare(config, journey, image)?;
-    let outcome = crate::run::execute(&mut engine, config, call_off)?;
-    let (Some(audit), Some(migrations)) = (&engine.books.audit, &engine.migrations) else {
-        unreachable!("`prepare` has set both")
-    };
-    let audited = Audited {
-        migrations: migrations.done,
-        sent: migrations.sent,
-        moves: audit.moves,
-        by_vector: audit.by_vector(),
-    };
+    let cell = prepare(config, journey, image)?;
+    let outcome = crate::run::execute(&cell, config, call_off)?;
+    let audited = cell.with(|engine| {
+        let (Some(audit), Some(migrations)) = (&engine.books.audit, &engine.migrations) else {
+            unreachable!("`prepare` has set both")
+        };
+        Audited {
+            migrations: migrations.done,
+            sent: migrations.sent,
+            moves: audit.moves,
+            by_vector: audit.by_vector(),
+        }
+    });
     Ok((outcome, audited))
 }
 
@@ -57,7 +61,7 @@ pub(super) fn prepare(
     config: &Config,
     journey: &Journey,
     image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
-) -> Result<Box<Engine>, Failure> {
+) -> Result<Rc<EngineCell>, Failure> {
     if config.vms.iter().any(|vm| vm.bare_metal) {
         let what = "the bare-metal kernel cannot migrate".to_owned();
         return Err(Failure::Invalid(what));
@@ -73,12 +77,14 @@ pub(super) fn prepare(
     }
     let mut config = config.clone();
     config.host.traces_interrupts = true;
-    let mut engine = crate::run::build::build(&config, image)?;
-    engine.books.audit = Some(Box::new(Audit::new(engine.vcpus.len())));
-    let here = (engine.host.clone(), engine.hardware.part());
+    let cell = crate::run::build::build(&config, image)?;
     let there = crate::run::build::build_destination(&config)?;
-    engine.migrations = Some(Box::new(Migrations::new(journey, here, there, config.seed)));
-    engine.plan_migration();
-    engine.plan_move();
-    Ok(engine)
+    cell.with(|engine| {
+        engine.books.audit = Some(Box::new(Audit::new(engine.vcpus.len())));
+        let here = (engine.host.clone(), engine.hardware.part());
+        engine.migrations = Some(Box::new(Migrations::new(journey, here, there, config.seed)));
+        engine.plan_migration();
+        engine.plan_move();
+    });
+    Ok(cell)
 }

@@ -1,25 +1,25 @@
 //! A run: builds the machine, plays it, and gathers its outcome.
 
 mod build;
-pub mod config;
 mod gather;
 pub mod migrating;
 pub mod outcome;
+mod play;
 
 use std::rc::Rc;
 
 use holdfast_guest::GuestImage;
 
 use crate::books::timeline::{Recorder, Timeline, Window};
-use crate::core::engine::Engine;
+use crate::config::{Config, Vm as VmConfig};
 use crate::core::failure::{CallOff, Failure};
-use crate::flows::play::play;
+use crate::engine::handle::EngineCell;
 use crate::guests::machine::SimMachine;
-use crate::guests::migration::Journey;
 use crate::guests::process::{Body, Image, Process, Waits};
 use crate::guests::thread::SimThread;
+use crate::migration::journey::Journey;
+use crate::run::play::play;
 use build::build;
-use config::{Config, Vm as VmConfig};
 use gather::gather;
 use outcome::Outcome;
 
@@ -42,7 +42,7 @@ pub fn run_images(
     call_off: &CallOff,
     image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
 ) -> Result<Outcome, Failure> {
-    execute(&mut *start(config, image)?, config, call_off)
+    execute(&*start(config, image)?, config, call_off)
 }
 
 /// Runs one program on the machine of `config`, without a guest. It has as many threads as `affinities` has entries;
@@ -60,14 +60,16 @@ pub fn run_threads(
 ) -> Result<Outcome, Failure> {
     let body: Body = Rc::new(body);
     let pcpus = config.machine.topology.pcpus();
-    let mut engine = build(config, |_, machine| {
+    let cell = build(config, |_, machine| {
         let process = Process::new(affinities.len() as u32, pcpus, waits, Rc::clone(&body));
         Box::new(Image::new(machine, process))
     })?;
-    if let Some(native) = &mut engine.tasks.native {
-        native.affinities = affinities.to_vec();
-    }
-    execute(&mut engine, config, call_off)
+    cell.with(|engine| {
+        if let Some(native) = &mut engine.tasks.native {
+            native.affinities = affinities.to_vec();
+        }
+    });
+    execute(&cell, config, call_off)
 }
 
 /// As [`run`], and records a timeline of `window`, up to a failure if there is one. The outcome is that of [`run`],
@@ -95,14 +97,18 @@ pub fn record_images(
     window: Window,
     image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
 ) -> Result<(Result<Outcome, Failure>, Timeline), Failure> {
-    let mut engine = start(config, image)?;
-    let named = engine.tasks.all.iter().map(|(id, task)| (id.0, task.name.clone()));
-    let tasks = named.collect();
-    let recorder = Recorder::new(window, engine.pcpus.len(), engine.vcpus.len(), tasks);
-    engine.books.record(recorder);
-    let outcome = execute(&mut engine, config, call_off);
-    let (books, view) = engine.books_and_view();
-    let timeline = books.take_timeline(&view, outcome.is_ok());
+    let cell = start(config, image)?;
+    cell.with(|engine| {
+        let named = engine.tasks.all.iter().map(|(id, task)| (id.0, task.name.clone()));
+        let tasks = named.collect();
+        let recorder = Recorder::new(window, engine.pcpus.len(), engine.vcpus.len(), tasks);
+        engine.books.record(recorder);
+    });
+    let outcome = execute(&cell, config, call_off);
+    let timeline = cell.with(|engine| {
+        let (books, view) = engine.books_and_view();
+        books.take_timeline(&view, outcome.is_ok())
+    });
     Ok((outcome, timeline))
 }
 
@@ -110,7 +116,7 @@ pub fn record_images(
 fn start(
     config: &Config,
     image: impl Fn(&VmConfig, SimMachine) -> Box<dyn GuestImage>,
-) -> Result<Box<Engine>, Failure> {
+) -> Result<Rc<EngineCell>, Failure> {
     if config.migration.is_none() {
         return build(config, image);
     }
@@ -121,15 +127,17 @@ fn start(
     migrating::prepare(config, &journey, image)
 }
 
-pub(crate) fn execute(engine: &mut Engine, config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
-    engine.power_on();
-    if let Some(at_ns) = config.zero_at_ns {
-        engine.plan_zero(at_ns);
-    }
-    engine.set_watchdog();
-    play(engine, call_off);
-    match engine.books.failure().or(engine.end.failure.as_ref()) {
+pub(crate) fn execute(cell: &EngineCell, config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
+    cell.with(|engine| {
+        engine.power_on();
+        if let Some(at_ns) = config.zero_at_ns {
+            engine.plan_zero(at_ns);
+        }
+        engine.set_watchdog();
+    });
+    play(cell, call_off);
+    cell.with(|engine| match engine.books.failure().or(engine.end.failure.as_ref()) {
         Some(failure) => Err(failure.clone()),
         None => Ok(gather(engine, config)),
-    }
+    })
 }

@@ -1,12 +1,15 @@
 //! Faults planted in locks and guests are found and reported; no run is endless.
 
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
-use holdfast_guest::{Cpu, Mode};
-use holdfast_locks::{BootLock, Interrupts, LockKind, Paravirt, Platform, PvTicket, RawLock, Steps, Word};
-use holdfast_sim::{Failure, SimCpu, SimWord};
+use holdfast_guest::{Cpu, GuestImage, Machine, Mode};
+use holdfast_locks::{
+    BootLock, Budget, CpuId, Interrupts, LockKind, Paravirt, Platform, PvTicket, RawLock, Steps, Word,
+};
+use holdfast_sim::{CallOff, Failure, SimCpu, SimWord, run_images};
 
-use crate::image::{Program, Random, config, run_program};
+use crate::image::{Bare, Program, Random, config, run_program};
 
 struct NoRecheck;
 // SAFETY: the tests share no memory under the lock.
@@ -192,4 +195,53 @@ fn a_stack_overflow_is_reported() {
         "{:?}",
         result.map(|_| ())
     );
+}
+
+/// A kernel that uses its machine to count, which the engine does not expect.
+struct Counting(Bare);
+
+impl GuestImage for Counting {
+    fn boot(&self, number: CpuId) -> ! {
+        self.0.boot(number)
+    }
+
+    fn interrupt(&self, vector: u8) {
+        self.0.interrupt(vector);
+    }
+
+    fn zero_statistics(&self) {
+        let _ = self.0.machine.cpu();
+    }
+}
+
+#[test]
+#[should_panic(expected = "the engine is used inside of another use of it")]
+fn a_kernel_that_uses_its_machine_while_the_engine_is_in_use_is_stopped() {
+    let mut config = config(1, 1, 0, 1);
+    config.zero_at_ns = Some(1_000);
+    let program: Program = Rc::new(|cpu: &SimCpu| cpu.compute(1_000_000));
+    let on_timer: Program = Rc::new(|_: &SimCpu| {});
+    let _ = run_images(&config, &CallOff::new(), |_, machine| {
+        Box::new(Counting(Bare::new(machine, program.clone(), on_timer.clone(), 0)))
+    });
+}
+
+/// Whether the loop looks at the word or another flow: the run ends.
+#[test]
+#[should_panic(expected = "the engine is used inside of another use of it")]
+fn a_wait_that_uses_its_cpu_to_look_at_the_word_is_stopped() {
+    let word = SimWord::new(0);
+    let program: Program = Rc::new(move |cpu: &SimCpu| {
+        if cpu.cpu().0 == 0 {
+            cpu.compute(10_000);
+            cpu.store(&word, 1, Ordering::Relaxed);
+        } else {
+            // The waiting flow is parked when the store comes: the engine looks at the word for it.
+            let _ = cpu.wait_until(&word, Budget::UNBOUNDED, Ordering::Relaxed, |value| {
+                cpu.now_ns() > 0 && value != 0
+            });
+        }
+    });
+    let result = run_program(&config(2, 2, 0, 1), &program, &(Rc::new(|_: &SimCpu| {}) as Program), 0);
+    result.map(|_| ()).expect("the guest is stopped");
 }

@@ -70,10 +70,10 @@ impl GuestImage for Bare {
     }
 }
 
-/// A machine of `cores` with round costs.
-pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
+/// Round costs.
+fn costs() -> Costs {
     let ns = Picos::from_nanos;
-    let costs = Costs {
+    Costs {
         load_hit: Picos(1365),
         store: Picos(341),
         rmw_hit: Picos(6826),
@@ -126,7 +126,11 @@ pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
         nested_walks: ns(0),
         nested_refill: ns(0),
         remote_memory: ns(0),
-    };
+    }
+}
+
+/// A machine of `cores` with round costs.
+pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
     let topology = Topology {
         sockets: if cores.is_multiple_of(2) { 2 } else { 1 },
         cores: cores.div_ceil(2).max(1),
@@ -145,7 +149,7 @@ pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
         name: "test".into(),
         topology,
         frequency_hz: 2_930_000_000,
-        costs,
+        costs: costs(),
         idle_states: Vec::new(),
         pcid: false,
         pause_hardware,

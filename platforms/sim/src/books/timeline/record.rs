@@ -13,10 +13,10 @@ use super::{
     Behind, Doing, Flow, Happening, Lock, Moment, PcpuTimeline, Place, Thread, Timeline, Track, VcpuTimeline, Window,
 };
 
-use crate::books::cause::Cause;
 use crate::books::happened::View;
-use crate::cpus::vcpu::Announced;
-use crate::flows::pending::Stretch;
+use crate::core::cause::Cause;
+use crate::core::pending::Stretch;
+use crate::parts::vcpu::Announced;
 
 /// Limit of the spans and moments that are kept: a few hundred megabytes.
 const RECORDS_MAX: usize = 6_000_000;

@@ -1,0 +1,9 @@
+//! The parts of a machine, and of the guests on it: their state.
+
+pub mod apic;
+pub mod hardware;
+pub mod inner;
+pub mod pcpu;
+pub mod runqueues;
+pub mod vcpu;
+pub mod vm;

@@ -1,0 +1,122 @@
+//! Host tasks other than vCPUs, and what runs in them: the host kernel's own threads, VMMs, network devices, and the
+//! threads of a kernel on the machine itself.
+
+pub mod native;
+pub mod network;
+pub mod noise;
+pub mod vmm;
+
+use std::collections::BTreeMap;
+
+use holdfast_host::{TaskId, VcpuId, VmId};
+use holdfast_machine::Picos;
+use holdfast_workloads::stream_seed;
+
+use crate::tasks::native::Native;
+use crate::tasks::network::Network;
+use crate::tasks::vmm::Vmm;
+
+/// A host task that alternates between computing and sleeping.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// Its name in timelines.
+    pub name: String,
+    /// CPU time between two sleeps; `None` if it never sleeps.
+    pub busy: Option<Picos>,
+    /// Length of a sleep, or its mean.
+    pub sleep: Picos,
+    /// Which sleeps are drawn.
+    pub drawn: Drawn,
+    /// CPU time until its next sleep.
+    pub remaining: Picos,
+}
+
+/// Which sleeps of a task have a random length: from 0 to twice the mean.
+#[derive(Clone, Copy, Debug)]
+pub enum Drawn {
+    /// No sleep.
+    Never,
+    /// The first sleep, by a stream in this state.
+    First(u64),
+    /// Each sleep.
+    Always(u64),
+}
+
+impl Task {
+    /// Returns the length of the sleep that follows its computing time, which is over.
+    pub fn rest(&mut self) -> Picos {
+        self.remaining = self.busy.unwrap_or(Picos(u64::MAX));
+        let (Drawn::First(random) | Drawn::Always(random)) = self.drawn else {
+            return self.sleep;
+        };
+        let random = stream_seed(random, 0, "sleep");
+        self.drawn = match self.drawn {
+            Drawn::Always(_) => Drawn::Always(random),
+            Drawn::First(_) | Drawn::Never => Drawn::Never,
+        };
+        Picos(((u128::from(self.sleep.0) * u128::from(random)) >> 63) as u64)
+    }
+}
+
+/// A vCPU's thread out of `KVM_RUN`, in the user space of the VMM: its device model handles an access of the guest.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceWork {
+    /// The vCPU that made the access.
+    pub vcpu: VcpuId,
+    /// CPU time until the access is done.
+    pub remaining: Picos,
+}
+
+/// Host tasks other than vCPUs.
+#[derive(Debug)]
+pub struct HostTasks {
+    /// Tasks that compute and sleep, the host kernel's threads and those of network devices included.
+    pub all: BTreeMap<TaskId, Task>,
+    /// vCPU threads in the VMM's user space.
+    pub in_vmm: BTreeMap<TaskId, DeviceWork>,
+    /// The main threads of VMMs that wake now and then, or whose VMs come or go.
+    pub vmms: BTreeMap<TaskId, Vmm>,
+    /// The guests' network devices.
+    pub networks: Vec<Network>,
+    /// The bare-metal kernel, if there is one: its threads are host tasks.
+    pub native: Option<Native>,
+}
+
+impl HostTasks {
+    /// `task` ran for `ran` and is interrupted.
+    pub fn ran(&mut self, task: TaskId, ran: Picos) {
+        let ordinary = self.all.get_mut(&task).map(|task| &mut task.remaining);
+        let in_vmm = self.in_vmm.get_mut(&task).map(|work| &mut work.remaining);
+        if let Some(remaining) = ordinary.or(in_vmm) {
+            *remaining = Picos(remaining.0.saturating_sub(ran.0));
+        } else if let Some(vmm) = self.vmms.get_mut(&task) {
+            vmm.ran(ran);
+        }
+    }
+
+    /// The vCPU whose thread `task` is, if it is in the VMM's user space.
+    pub fn vcpu_in_vmm(&self, task: TaskId) -> Option<VcpuId> {
+        self.in_vmm.get(&task).map(|work| work.vcpu)
+    }
+
+    /// CPU time that `task` needs until it looks at its plan, if it is the main thread of a VMM.
+    pub fn vmm_time(&self, task: TaskId) -> Option<Picos> {
+        self.vmms.get(&task).map(Vmm::remaining)
+    }
+
+    /// Whether `task` is a thread of a network device.
+    pub fn is_network_thread(&self, task: TaskId) -> bool {
+        self.networks.iter().any(|network| network.has(task))
+    }
+
+    /// The index of the network device that is assigned to `vm`, if there is one.
+    pub fn assigned_nic(&self, vm: VmId) -> Option<usize> {
+        let is_assigned = |network: &Network| network.vm == vm && network.is_assigned();
+        self.networks.iter().position(is_assigned)
+    }
+
+    /// The thread of the bare-metal kernel that `task` is, if it is one.
+    pub fn native_thread(&self, task: TaskId) -> Option<u32> {
+        self.native.as_ref().and_then(|native| native.thread_of(task))
+    }
+}

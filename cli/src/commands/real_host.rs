@@ -9,12 +9,13 @@ mod worker;
 
 use crate::Done;
 use crate::args::RealHostCommand;
+use crate::error::Result;
 
 pub use predictions::validate;
 pub use scheduler::validate as validate_scheduler;
 
 /// Runs `command`.
-pub fn run(command: &RealHostCommand) -> anyhow::Result<Done> {
+pub fn run(command: &RealHostCommand) -> Result<Done> {
     match command {
         RealHostCommand::Bench(args) => bench::bench(args),
         RealHostCommand::Calibrate(args) => calibrate::calibrate(args),

@@ -8,12 +8,13 @@ use holdfast_lab::validate::{self, LARGE, Order, SIZE, Validation};
 use super::run::finish;
 use crate::Done;
 use crate::args::{Against, Format, ValidateArgs};
+use crate::error::Result;
 use crate::experiment;
 use crate::output::{self, dash, number, optional};
 use crate::refused::Refused;
 
 /// Compares predictions with published figures.
-pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
+pub fn validate(args: &ValidateArgs) -> Result<Done> {
     check_options(args)?;
     match args.against {
         Against::Published => {}

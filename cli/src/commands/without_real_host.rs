@@ -2,19 +2,20 @@
 
 use crate::Done;
 use crate::args::{RealHostCommand, ValidateArgs};
+use crate::error::Result;
 use crate::refused::Refused;
 
 /// Refuses every command.
-pub fn run(_: &RealHostCommand) -> anyhow::Result<Done> {
+pub fn run(_: &RealHostCommand) -> Result<Done> {
     Err(Refused::not_built("real-host").into())
 }
 
 /// Refuses `holdfast validate --against threads` and `--against kvm`.
-pub fn validate(_: &ValidateArgs) -> anyhow::Result<Done> {
+pub fn validate(_: &ValidateArgs) -> Result<Done> {
     Err(Refused::not_built("real-host").into())
 }
 
 /// Refuses `holdfast validate --against linux-sched`.
-pub fn validate_scheduler(_: &ValidateArgs) -> anyhow::Result<Done> {
+pub fn validate_scheduler(_: &ValidateArgs) -> Result<Done> {
     Err(Refused::not_built("real-host").into())
 }

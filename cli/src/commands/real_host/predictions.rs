@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Done;
 use crate::args::{Against, Format, ValidateArgs};
+use crate::error::Result;
 use crate::output::{self, dash, say};
 use crate::progress::Bar;
 use crate::refused::Refused;
@@ -74,7 +75,7 @@ impl Earlier {
 }
 
 /// Runs the locks on host threads, or in guests, and in the simulator.
-pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
+pub fn validate(args: &ValidateArgs) -> Result<Done> {
     let begun = Instant::now();
     let on_kvm = args.against == Against::Kvm;
     let against = match (on_kvm, &args.linux) {
@@ -187,13 +188,13 @@ fn warn(rows: &[Row]) {
     }
 }
 
-fn write(report: &Report, path: &Path) -> anyhow::Result<()> {
+fn write(report: &Report, path: &Path) -> Result<()> {
     let text = serde_json::to_string_pretty(report)?;
     Ok(file::write(path, text.as_bytes())?)
 }
 
 /// Returns the settings that `args` ask for. `path` may have an earlier comparison.
-fn settings(args: &ValidateArgs, stock: Option<&Linux>, path: Option<&PathBuf>) -> anyhow::Result<Settings> {
+fn settings(args: &ValidateArgs, stock: Option<&Linux>, path: Option<&PathBuf>) -> Result<Settings> {
     let mut settings = match (args.against == Against::Kvm, stock) {
         (true, Some(_)) => Settings::stock(),
         (true, None) => Settings::guests(),
@@ -221,7 +222,7 @@ fn compare(
     profile: MachineProfile,
     host: Host,
     written: impl Fn(Vec<Row>) + Send + 'static,
-) -> anyhow::Result<(Vec<Row>, Option<Failure>)> {
+) -> Result<(Vec<Row>, Option<Failure>)> {
     let rows = Arc::new(Mutex::new(Vec::new()));
     let bar = Arc::new(Bar::counted("steps"));
     let (kept, shown) = (Arc::clone(&rows), Arc::clone(&bar));
@@ -278,7 +279,7 @@ fn lock(name: &str) -> Result<LockKind, Refused> {
         .map_err(|_| Refused::among(name, LockKind::ALL.iter().map(|kind| kind.name())))
 }
 
-fn show(judgment: &Judgment) -> anyhow::Result<()> {
+fn show(judgment: &Judgment) -> Result<()> {
     let header =
         "threads or vCPUs | section, ns | path | lock | measured, 1/s | range | predicted, 1/s | ratio | log ratio";
     let mut table = output::table(header.split(" | "), 4);

@@ -3,16 +3,14 @@
 mod bench;
 mod calibrate;
 mod kvm;
-mod predictions;
-mod scheduler;
+mod validate;
 mod worker;
 
 use crate::Done;
 use crate::args::RealHostCommand;
 use crate::error::Result;
 
-pub use predictions::validate;
-pub use scheduler::validate as validate_scheduler;
+pub use validate::validate;
 
 /// Runs `command`.
 pub fn run(command: &RealHostCommand) -> Result<Done> {

@@ -1,4 +1,4 @@
-//! Why a command did not do what was asked. The kind of the error decides the exit status ([`Error::status`]).
+//! How a command ends: done, or with an error, whose kind decides the exit status ([`Error::status`]).
 
 use std::fmt;
 use std::io;
@@ -14,6 +14,17 @@ use holdfast_real_host::calibrate::CalibrateError;
 use holdfast_real_host::scheduler::play::PlayError;
 
 use crate::refused::{Refused, Skipped};
+
+/// Outcome of a command that had no error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// Everything was done.
+    Whole,
+    /// A run failed, or was not deterministic.
+    Failed,
+    /// Ctrl-C, SIGTERM or SIGHUP came before the end; finished work was kept.
+    Interrupted,
+}
 
 /// Outcome of a step of a command.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -21,19 +21,8 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use crate::args::{Cli, Command};
-use crate::error::{Error, Result};
+use crate::error::{Done, Error, Result};
 use crate::output::say;
-
-/// Outcome of a command that had no error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Done {
-    /// Everything was done.
-    Whole,
-    /// A run failed, or was not deterministic.
-    Failed,
-    /// Ctrl-C, SIGTERM or SIGHUP came before the end; finished work was kept.
-    Interrupted,
-}
 
 fn main() -> ExitCode {
     let outcome = match Cli::try_parse() {

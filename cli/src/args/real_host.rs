@@ -214,3 +214,10 @@ pub struct LinuxSchedArgs {
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
 }
+
+/// Replaces `setting` by `values`, if there are any.
+pub fn given<T: Clone>(setting: &mut Vec<T>, values: &[T]) {
+    if !values.is_empty() {
+        *setting = values.to_vec();
+    }
+}

@@ -20,10 +20,3 @@ pub fn run(command: &RealHostCommand) -> Result<Done> {
         RealHostCommand::Kvm(args) => kvm::kvm(args),
     }
 }
-
-/// Replaces `setting` by `values`, if there are any.
-fn given<T: Clone>(setting: &mut Vec<T>, values: &[T]) {
-    if !values.is_empty() {
-        *setting = values.to_vec();
-    }
-}

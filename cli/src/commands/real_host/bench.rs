@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_real_host::bench::{self, Report, Settings};
 
-use super::{given, worker};
+use super::worker;
 use crate::Done;
-use crate::args::{BenchArgs, Format};
+use crate::args::{BenchArgs, Format, given};
 use crate::error::Result;
 use crate::output::{self, say};
 use crate::progress::Bar;

@@ -20,8 +20,8 @@ use holdfast_real_host::validate::{LockKind, Settings};
 use serde::{Deserialize, Serialize};
 
 use crate::Done;
-use crate::args::{ContendedArgs, Format};
-use crate::commands::real_host::{calibrate, given, worker};
+use crate::args::{ContendedArgs, Format, given};
+use crate::commands::real_host::{calibrate, worker};
 use crate::error::Result;
 use crate::output::{self, dash, say};
 use crate::progress::Bar;

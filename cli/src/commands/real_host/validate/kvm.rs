@@ -5,8 +5,8 @@ use holdfast_real_host::validate::{Settings, Spinlock, guests, linux};
 
 use super::comparison::{Comparison, locks};
 use crate::Done;
-use crate::args::ValidateKvmArgs;
-use crate::commands::real_host::{given, kvm};
+use crate::args::{ValidateKvmArgs, given};
+use crate::commands::real_host::kvm;
 use crate::error::Result;
 use crate::refused::Refused;
 

@@ -4,8 +4,7 @@ use holdfast_real_host::validate::{Settings, threads};
 
 use super::comparison::{Comparison, locks};
 use crate::Done;
-use crate::args::ThreadsArgs;
-use crate::commands::real_host::given;
+use crate::args::{ThreadsArgs, given};
 use crate::error::Result;
 
 /// Runs the locks on host threads and in the simulator.

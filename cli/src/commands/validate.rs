@@ -13,6 +13,9 @@ use crate::experiment;
 use crate::output::{self, dash, number, optional};
 use crate::refused::Refused;
 
+/// The commands of `holdfast validate`.
+const OTHERS: [&str; 3] = ["threads", "kvm", "linux-sched"];
+
 /// Runs `holdfast validate`, or a command of it.
 pub fn validate(args: &ValidateArgs) -> Result<Done> {
     match &args.against {
@@ -29,6 +32,10 @@ fn published(args: &PublishedArgs) -> Result<Done> {
         names.clone_from(&published);
     }
     for name in &names {
+        if OTHERS.contains(name) {
+            let expected = format!("it first, as in `holdfast validate {name}`");
+            return Err(Refused::instead(format!("{name:?} after other arguments"), expected).into());
+        }
         if shipped::find(EXPERIMENTS, name).is_none() {
             return Err(Refused::among(name, experiment::names(EXPERIMENTS)).into());
         }

@@ -26,7 +26,7 @@ const CIRCLES: &[(&str, &[usize])] = &[
     ("holdfast-model", &[3, 2]),
     ("holdfast-real-host", &[3]),
     ("holdfast-sim", &[5, 4, 2]),
-    // Whoever sleeps gives up a claim on time and a sequence first, and these look at the clock.
+    // A thread that sleeps first gives up its claim on time and its sequence, and these look at the clock.
     ("holdfast-threads", &[13]),
     ("holdfast-workloads", &[4, 2, 2]),
 ];

@@ -146,7 +146,7 @@ impl Sources {
     }
 
     /// For each module the modules whose definitions it uses.
-    fn edges(&self) -> BTreeMap<&Module, BTreeSet<Module>> {
+    pub fn edges(&self) -> BTreeMap<&Module, BTreeSet<Module>> {
         let mut edges = BTreeMap::new();
         for (module, text) in &self.files {
             let mut used = self.globs.get(module).cloned().unwrap_or_default();

@@ -26,6 +26,7 @@ const REFUSED: &[&str] = &[
     "cpu_pm",
     "inside",
     "lock_hints",
+    "netperf.transactions",
     "nic",
     "parent",
     "pit_reinject",

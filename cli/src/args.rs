@@ -428,38 +428,23 @@ pub struct CompareArgs {
 
 /// Arguments of `holdfast validate`.
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct ValidateArgs {
-    /// Validate only these shipped experiments [default: all with published figures]; with --against linux-sched, only
-    /// these scenarios
-    #[arg(conflicts_with = "profile")]
+    /// What predictions are compared with; published figures, if it is missing.
+    #[command(subcommand)]
+    pub against: Option<Against>,
+    #[command(flatten)]
+    pub published: PublishedArgs,
+}
+
+/// Arguments of `holdfast validate` without a command of its own: a comparison with published figures.
+#[derive(Args, Debug)]
+pub struct PublishedArgs {
+    /// Validate only these shipped experiments [default: all with published figures]
     pub experiments: Vec<String>,
-    /// What predictions are compared with
-    #[arg(long, value_enum, default_value_t)]
-    pub against: Against,
-    /// With --against threads or kvm: use this machine profile instead of calibrating first
-    #[arg(long, value_name = "FILE")]
-    pub profile: Option<String>,
-    /// Runs of each cell; with --against threads or kvm, measurements of each [default: each experiment's, or 3]
+    /// Runs of each cell [default: each experiment's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub seeds: Option<u32>,
-    /// With --against threads or kvm: only these locks, as in --locks ticket,pv-qspin; with --linux, of pvspin,
-    /// nopvspin and test-and-set
-    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
-    pub locks: Vec<String>,
-    /// With --against threads or kvm: numbers of threads or vCPUs, on two CPUs
-    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub contenders: Vec<u32>,
-    /// With --against threads or kvm: lengths of the critical section in nanoseconds
-    #[arg(long, value_name = "NS,NS", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    pub sections: Vec<u64>,
-    /// With --against kvm: boot a stock Linux in the guests, whose threads call a path of it: BZIMAGE, or by default
-    /// this host's own kernel, /boot/vmlinuz-RELEASE
-    #[arg(long, value_name = "BZIMAGE", num_args = 0..=1, require_equals = true)]
-    pub linux: Option<Option<PathBuf>>,
-    /// With --against linux-sched: play the scenarios again on these kernels of Debian, as in --measure 6.1,6.18,
-    /// instead of using the recorded figures. It needs Debian's packages and a checkout's root folder.
-    #[arg(long, value_name = "SERIES,SERIES", value_delimiter = ',')]
-    pub measure: Vec<String>,
     /// Share of the full-size work [default: each experiment's]
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
     pub scale: Option<f64>,
@@ -471,18 +456,4 @@ pub struct ValidateArgs {
     /// Format of the validation
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
-}
-
-/// What predictions are compared with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Against {
-    /// Published figures.
-    #[default]
-    Published,
-    /// The locks on threads of this machine.
-    Threads,
-    /// The locks in guests on this machine's KVM.
-    Kvm,
-    /// The schedulers of stock Linux kernels: recorded figures, or an emulated machine (--measure).
-    LinuxSched,
 }

@@ -17,6 +17,7 @@ use holdfast_lab::run::{self, Execution, Outcomes, Runner, Slots};
 use holdfast_lab::shipped::{self, EXPERIMENTS, MACHINES, Shipped};
 
 use crate::args::{AdaptiveArgs, PlanArgs, VERSION};
+use crate::error::{Error, Result};
 use crate::output::{note, say};
 use crate::progress::Bar;
 use crate::refused::Refused;
@@ -41,7 +42,7 @@ pub fn text_of(target: &str, known: &'static [Shipped]) -> Result<String, Refuse
 }
 
 /// Reads the experiment called `target`: a shipped experiment, or a file.
-pub fn load(target: &str) -> anyhow::Result<Experiment> {
+pub fn load(target: &str) -> Result<Experiment> {
     if let Some(shipped) = shipped::find(EXPERIMENTS, target) {
         return Ok(Experiment::parse(shipped.file, shipped.text)?);
     }
@@ -76,7 +77,7 @@ pub fn is_results(target: &str) -> bool {
 }
 
 /// Returns the plan for `target`.
-pub fn plan(target: &str, options: &Options) -> anyhow::Result<Plan> {
+pub fn plan(target: &str, options: &Options) -> Result<Plan> {
     let plan = Plan::new(load(target)?, options)?;
     for remark in &plan.remarks {
         note!("remark: {remark}");
@@ -85,7 +86,7 @@ pub fn plan(target: &str, options: &Options) -> anyhow::Result<Plan> {
 }
 
 /// Returns the options of the plan for `target`, with the budget of adaptive runs.
-pub fn options(target: &str, plan: &PlanArgs, adaptive: &AdaptiveArgs) -> anyhow::Result<Options> {
+pub fn options(target: &str, plan: &PlanArgs, adaptive: &AdaptiveArgs) -> Result<Options> {
     let options = plan.options();
     let Some(percent) = adaptive.until_ci else {
         return Ok(options);
@@ -105,7 +106,7 @@ pub fn options(target: &str, plan: &PlanArgs, adaptive: &AdaptiveArgs) -> anyhow
 const RUNS_UNASKED: usize = 10_000;
 
 /// Asks whether `plan` shall start, if it has very many runs. `yes`: the user has said so before.
-pub fn confirm(plan: &Plan, yes: bool) -> anyhow::Result<()> {
+pub fn confirm(plan: &Plan, yes: bool) -> Result<()> {
     let runs = plan.runs();
     if yes || runs <= RUNS_UNASKED {
         return Ok(());
@@ -113,7 +114,9 @@ pub fn confirm(plan: &Plan, yes: bool) -> anyhow::Result<()> {
     let mut answer = String::new();
     if io::stdin().is_terminal() && io::stderr().is_terminal() {
         say!("{} has {runs} runs. Start them? [y/N]", plan.experiment.name);
-        io::stdin().read_line(&mut answer)?;
+        io::stdin()
+            .read_line(&mut answer)
+            .map_err(Error::of("cannot read the answer"))?;
     }
     match answer.trim() {
         "y" | "Y" | "yes" => Ok(()),
@@ -122,12 +125,12 @@ pub fn confirm(plan: &Plan, yes: bool) -> anyhow::Result<()> {
 }
 
 /// Runs `plan` in virtual time, with progress; Ctrl-C ends it early.
-pub fn execute(plan: &Plan, jobs: NonZeroUsize) -> anyhow::Result<Outcomes> {
+pub fn execute(plan: &Plan, jobs: NonZeroUsize) -> Result<Outcomes> {
     execute_by(&run::simulate, plan, jobs)
 }
 
 /// Runs `plan` with `runner`, as [`execute`] does.
-pub fn execute_by(runner: Runner<'_>, plan: &Plan, jobs: NonZeroUsize) -> anyhow::Result<Outcomes> {
+pub fn execute_by(runner: Runner<'_>, plan: &Plan, jobs: NonZeroUsize) -> Result<Outcomes> {
     let call_off = signal::call_off()?;
     let bar = Bar::of(plan);
     let execution = Execution {
@@ -140,7 +143,7 @@ pub fn execute_by(runner: Runner<'_>, plan: &Plan, jobs: NonZeroUsize) -> anyhow
 }
 
 /// Runs some runs of `plan` in virtual time, as [`execute`] runs all. Puts their outcomes into `slots`.
-pub fn execute_some(plan: &Plan, chosen: &[usize], jobs: NonZeroUsize, slots: &Slots) -> anyhow::Result<()> {
+pub fn execute_some(plan: &Plan, chosen: &[usize], jobs: NonZeroUsize, slots: &Slots) -> Result<()> {
     let call_off = signal::call_off()?;
     let bar = Bar::counted("runs");
     let execution = Execution {
@@ -154,7 +157,7 @@ pub fn execute_some(plan: &Plan, chosen: &[usize], jobs: NonZeroUsize, slots: &S
 }
 
 /// Plans and runs `target`. `yes`: however many runs it has.
-pub fn results(target: &str, options: &Options, jobs: NonZeroUsize, yes: bool) -> anyhow::Result<Results> {
+pub fn results(target: &str, options: &Options, jobs: NonZeroUsize, yes: bool) -> Result<Results> {
     let plan = plan(target, options)?;
     confirm(&plan, yes)?;
     let outcomes = execute(&plan, jobs)?;

@@ -4,13 +4,14 @@
 //! `without_real_host.rs` answers them.
 //!
 //! Results go to standard output, everything else (progress, remarks, errors) to standard error. Every outcome
-//! becomes an exit status in [`status`] only.
+//! becomes an exit status in [`status`] and [`Error::status`] only.
 #![forbid(unsafe_code)]
 // These macros panic if the stream is closed: see `say!` and `output`.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod args;
 mod commands;
+mod error;
 mod experiment;
 mod output;
 mod progress;
@@ -20,30 +21,11 @@ mod signal;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Parser as _;
-use holdfast_lab::compare::CompareError;
-use holdfast_lab::diagnostic::Problems;
-use holdfast_lab::results::ReadError;
-use holdfast_lab::trace::TraceError;
 
 use crate::args::{Cli, Command};
+use crate::error::{Done, Error, Result};
 use crate::output::say;
-use crate::refused::{Refused, Skipped};
-
-/// Outcome of a command that had no error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Done {
-    /// Everything was done.
-    Whole,
-    /// A run failed, or was not deterministic.
-    Failed,
-    /// Ctrl-C, SIGTERM or SIGHUP came before the end; finished work was kept.
-    Interrupted,
-}
-
-/// Exit status of a command that this machine cannot run, as test harnesses expect it.
-const SKIPPED: u8 = 77;
 
 fn main() -> ExitCode {
     let outcome = match Cli::try_parse() {
@@ -54,14 +36,14 @@ fn main() -> ExitCode {
         Err(error) if error.use_stderr() => {
             // If stderr is closed the error is lost; the exit status still says 2.
             let _ = error.print();
-            return ExitCode::from(2);
+            return ExitCode::from(Error::BAD_INPUT);
         }
         Err(help) => print(&help),
     };
     ExitCode::from(status(outcome))
 }
 
-fn command(command: &Command) -> anyhow::Result<Done> {
+fn command(command: &Command) -> Result<Done> {
     match command {
         Command::Run(args) => commands::run::run(args),
         Command::Plan(args) => commands::plan::plan(args),
@@ -83,38 +65,27 @@ fn command(command: &Command) -> anyhow::Result<Done> {
 }
 
 /// Prints help or the version.
-fn print(help: &clap::Error) -> anyhow::Result<Done> {
+fn print(help: &clap::Error) -> Result<Done> {
     help.print()
         .and_then(|()| io::stdout().flush())
-        .context("cannot write to standard output")?;
+        .map_err(Error::of_output)?;
     Ok(Done::Whole)
 }
 
 /// Returns the exit status: 0 done, 1 the run failed, 2 bad usage or input, 77 not possible on this machine, 130
 /// interrupted (143 by SIGTERM, 129 by SIGHUP). (Bad options end earlier, also with 2.)
-fn status(outcome: anyhow::Result<Done>) -> u8 {
-    let error = match outcome {
-        Ok(Done::Whole) => return 0,
-        Ok(Done::Failed) => return 1,
-        Ok(Done::Interrupted) => return signal::interrupted(),
-        Err(error) => error,
-    };
-    // The reader closed the pipe (`| head`).
-    if error
-        .downcast_ref::<io::Error>()
-        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-    {
-        return 0;
+fn status(outcome: Result<Done>) -> u8 {
+    match outcome {
+        Ok(Done::Whole) => 0,
+        Ok(Done::Failed) => 1,
+        Ok(Done::Interrupted) => signal::interrupted(),
+        Err(error) => {
+            match &error {
+                Error::Closed => {}
+                Error::Skipped(skipped) => say!("SKIPPED: {skipped}"),
+                error => say!("error: {error}"),
+            }
+            error.status()
+        }
     }
-    if let Some(skipped) = error.downcast_ref::<Skipped>() {
-        say!("SKIPPED: {skipped}");
-        return SKIPPED;
-    }
-    say!("error: {error:#}");
-    let bad_input = error.is::<Problems>()
-        || error.is::<ReadError>()
-        || error.is::<CompareError>()
-        || error.is::<Refused>()
-        || matches!(error.downcast_ref(), Some(TraceError::Input(_)));
-    if bad_input { 2 } else { 1 }
 }

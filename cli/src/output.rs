@@ -5,13 +5,13 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Context as _;
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 use holdfast_lab::file::{self, WriteError};
 use holdfast_lab::results::{Results, path_in};
 use serde::Serialize;
 
+use crate::error::{Error, Result};
 use crate::refused::Refused;
 
 pub use holdfast_lab::display::{number, optional, percent};
@@ -47,20 +47,20 @@ pub fn to_standard_error(words: fmt::Arguments<'_>) {
 }
 
 /// Prints `text` and a line break.
-pub fn line(text: &str) -> anyhow::Result<()> {
+pub fn line(text: &str) -> Result<()> {
     raw(&format!("{text}\n"))
 }
 
 /// Prints `text` as it is.
-pub fn raw(text: &str) -> anyhow::Result<()> {
+pub fn raw(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
-        .context("cannot write to standard output")
+        .map_err(Error::of_output)
 }
 
 /// Prints exactly one JSON document.
-pub fn json(document: &impl Serialize) -> anyhow::Result<()> {
+pub fn json(document: &impl Serialize) -> Result<()> {
     line(&serde_json::to_string_pretty(document)?)
 }
 

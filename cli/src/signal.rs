@@ -7,11 +7,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 
-use anyhow::Context as _;
 use holdfast_lab::run::CallOff;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::error::{Error, Result};
 use crate::output::say;
 
 static CALL_OFF: CallOff = CallOff::new();
@@ -25,7 +25,7 @@ pub fn interrupted() -> u8 {
 }
 
 /// Returns the flag that the signals set. The first call installs the handler.
-pub fn call_off() -> anyhow::Result<&'static CallOff> {
+pub fn call_off() -> Result<&'static CallOff> {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     if INSTALLED.set(()).is_ok() {
         let mut wanted = vec![SIGINT, SIGTERM];
@@ -33,10 +33,10 @@ pub fn call_off() -> anyhow::Result<&'static CallOff> {
         if !is_ignored(SIGHUP) {
             wanted.push(SIGHUP);
         }
-        let context = "cannot install the handler for Ctrl-C";
-        let mut signals = Signals::new(wanted).context(context)?;
+        let failed = || Error::of("cannot install the handler for Ctrl-C");
+        let mut signals = Signals::new(wanted).map_err(failed())?;
         let listen = move || signals.forever().for_each(called);
-        thread::Builder::new().spawn(listen).context(context)?;
+        thread::Builder::new().spawn(listen).map_err(failed())?;
     }
     Ok(&CALL_OFF)
 }

@@ -17,7 +17,7 @@
 //!   commit 4b8d54f9726f, Nehalem-EX). The sample output in the kernel's lockstat documentation has average holds of
 //!   0.2-2 µs, with the cost of the instrumentation included.
 //! - **[E]** an estimate from the instruction and cache-line counts of the source.
-//! - **[M]** measured under Linux 6.1, at one instruction per cycle: `kernels/ext4-6.1.toml`, `kernels/xfs-6.1.toml`.
+//! - **[M]** measured under Linux 6.1, at one instruction per cycle: `docs/spec/costs.md`.
 //! - **[C]** calibrated on the rows of an experiment that are marked as calibrated.
 
 /// System call entry and exit, including the return to user mode. [L] null call.

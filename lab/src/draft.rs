@@ -61,8 +61,6 @@ pub struct DraftVm {
     /// Time between two wakeups of the VMM's main thread, each for 12 us. With `None` it never wakes by itself, as that
     /// of QEMU if the kernel has the interrupt controllers and the PIT. That of Holdfast's own VMM wakes every 20 ms.
     pub vmm_period_ns: Option<u64>,
-    /// Whether the run waits for this guest. `None` waits if the guest's workload ends and the VM is not removed.
-    pub measured: Option<bool>,
     /// The kernel runs on the machine itself, next to the guests, and there is no guest. It has all pCPUs and the
     /// host's scheduler.
     pub bare_metal: bool,
@@ -116,16 +114,14 @@ impl DraftVm {
             from_ns: 0,
             until_ns: None,
             vmm_period_ns: None,
-            measured: None,
             bare_metal: false,
             inside: None,
         }
     }
 
-    /// Returns whether the run waits for the guest.
+    /// Returns whether the run waits for the guest: its workload ends, and the VM is not removed.
     pub fn is_measured(&self) -> bool {
-        let ends = self.boot.workload.ends() && self.until_ns.is_none();
-        self.measured.unwrap_or(ends)
+        self.boot.workload.ends() && self.until_ns.is_none()
     }
 
     /// Returns the proximity domain of each vCPU. Returns `None` if domains follow the pinning and some vCPU may run on

@@ -309,8 +309,8 @@ fn made_by(schema: &str) -> &'static str {
     let name = schema.trim_matches('"').split('/').next();
     match name.unwrap_or_default() {
         "holdfast.reality" => {
-            " (of `holdfast validate --against`: rates of this machine beside predicted ones; where the time of its threads went \
-             it could not know)"
+            " (of `holdfast validate threads` or `kvm`: rates of this machine beside predicted ones; where the time \
+             of its threads went it could not know)"
         }
         "holdfast.bench" => " (of `holdfast bench`)",
         "holdfast.calibration" => " (of `holdfast calibrate`)",

@@ -139,3 +139,85 @@ pub enum LinuxPath {
     /// futex: the lock of a hash bucket.
     Futex,
 }
+
+/// What predictions are compared with, other than published figures.
+#[derive(Debug, Subcommand)]
+pub enum Against {
+    /// Compare with the locks on threads of this machine
+    Threads(ThreadsArgs),
+    /// Compare with the locks in guests on this machine's KVM
+    Kvm(ValidateKvmArgs),
+    /// Compare the host scheduler with those of stock Linux kernels: recorded figures, or new ones (--measure)
+    LinuxSched(LinuxSchedArgs),
+}
+
+/// Arguments common to comparisons of contended locks on this machine.
+#[derive(Args, Debug)]
+pub struct ContendedArgs {
+    /// Use this machine profile instead of calibrating first
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<String>,
+    /// Measurements of each cell [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub seeds: Option<u32>,
+    /// Only these locks, as in --locks ticket,pv-qspin; of stock Linux guests pvspin, nopvspin and test-and-set
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
+    pub locks: Vec<String>,
+    /// Numbers of threads or vCPUs, on two CPUs
+    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub contenders: Vec<u32>,
+    /// Write the comparison to DIR, each row when it is complete
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Format of the comparison
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+/// Arguments of `holdfast validate threads`.
+#[derive(Args, Debug)]
+pub struct ThreadsArgs {
+    #[command(flatten)]
+    pub contended: ContendedArgs,
+    /// Lengths of the critical section in nanoseconds
+    #[arg(long, value_name = "NS,NS", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub sections: Vec<u64>,
+}
+
+/// Arguments of `holdfast validate kvm`.
+#[derive(Args, Debug)]
+pub struct ValidateKvmArgs {
+    #[command(flatten)]
+    pub contended: ContendedArgs,
+    /// Lengths of the critical section in nanoseconds
+    #[arg(long, value_name = "NS,NS", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub sections: Vec<u64>,
+    /// Boot a stock Linux in the guests, whose threads call a path of it: BZIMAGE, or by default this host's own
+    /// kernel, /boot/vmlinuz-RELEASE
+    #[arg(long, value_name = "BZIMAGE", num_args = 0..=1, require_equals = true, conflicts_with = "sections")]
+    pub linux: Option<Option<PathBuf>>,
+}
+
+/// Arguments of `holdfast validate linux-sched`.
+#[derive(Args, Debug)]
+pub struct LinuxSchedArgs {
+    /// Play only these scenarios [default: all]
+    pub scenarios: Vec<String>,
+    /// Play the scenarios again on these kernels of Debian, as in --measure 6.1,6.18, instead of using the recorded
+    /// figures. It needs Debian's packages and a checkout's root folder.
+    #[arg(long, value_name = "SERIES,SERIES", value_delimiter = ',')]
+    pub measure: Vec<String>,
+    /// Write the new figures to DIR
+    #[arg(long, value_name = "DIR", requires = "measure")]
+    pub out: Option<PathBuf>,
+    /// Format of the comparison
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+/// Replaces `setting` by `values`, if there are any.
+pub fn given<T: Clone>(setting: &mut Vec<T>, values: &[T]) {
+    if !values.is_empty() {
+        *setting = values.to_vec();
+    }
+}

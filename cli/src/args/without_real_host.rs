@@ -15,6 +15,17 @@ pub enum RealHostCommand {
     Kvm(AnyArgs),
 }
 
+/// What predictions are compared with, other than published figures.
+#[derive(Debug, Subcommand)]
+pub enum Against {
+    /// Compare with the locks on threads of this machine (not in this build)
+    Threads(AnyArgs),
+    /// Compare with the locks in guests on this machine's KVM (not in this build)
+    Kvm(AnyArgs),
+    /// Compare the host scheduler with those of stock Linux kernels (not in this build)
+    LinuxSched(AnyArgs),
+}
+
 /// Arguments that are not read: the answer to all of them is how to build the command.
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]

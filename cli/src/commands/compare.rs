@@ -7,10 +7,11 @@ use holdfast_lab::sweep::{self, Along};
 
 use crate::Done;
 use crate::args::{CompareArgs, Format};
+use crate::error::Result;
 use crate::output::{self, dash, optional, say};
 
 /// Compares two result files, or the variants of one.
-pub fn compare(args: &CompareArgs) -> anyhow::Result<Done> {
+pub fn compare(args: &CompareArgs) -> Result<Done> {
     let a = results::read(&args.a)?;
     if let Some(key) = &args.along {
         return along(&sweep::along(&a, key)?, args.format);
@@ -54,7 +55,7 @@ pub fn compare(args: &CompareArgs) -> anyhow::Result<Done> {
 }
 
 /// Prints what the values of a swept key buy.
-fn along(along: &Along, format: Format) -> anyhow::Result<Done> {
+fn along(along: &Along, format: Format) -> Result<Done> {
     if format == Format::Json {
         output::json(along)?;
         return Ok(Done::Whole);

@@ -10,12 +10,13 @@ use holdfast_lab::results::{self, Results};
 use super::run::{finish, warn};
 use crate::Done;
 use crate::args::{ExplainArgs, Format};
+use crate::error::Result;
 use crate::experiment;
 use crate::output::{self, dash, optional, percent};
 use crate::refused::Refused;
 
 /// Shows where the time went.
-pub fn explain(args: &ExplainArgs) -> anyhow::Result<Done> {
+pub fn explain(args: &ExplainArgs) -> Result<Done> {
     let (results, done) = load(args)?;
     let explanation = explain::explain(&results);
     if args.format == Format::Json {
@@ -99,7 +100,7 @@ fn accounts(rows: &[&Row]) -> String {
 }
 
 /// Returns results from a file, or from a run.
-fn load(args: &ExplainArgs) -> anyhow::Result<(Results, Done)> {
+fn load(args: &ExplainArgs) -> Result<(Results, Done)> {
     if experiment::is_results(&args.results) {
         if args.plan.is_given() {
             let options = "options of a run together with a result file";
@@ -221,7 +222,7 @@ fn seeds(rows: &[&Row]) -> String {
 }
 
 /// Prints the table of halts for locks, if some guest has any.
-fn halts(explanation: &Explanation) -> anyhow::Result<()> {
+fn halts(explanation: &Explanation) -> Result<()> {
     let found = explanation.rows.iter().filter_map(|row| Some((row, row.halts?)));
     let found: Vec<_> = found.filter(|(_, halts)| halts.share > 0.0).collect();
     if found.is_empty() {
@@ -249,7 +250,7 @@ fn halts(explanation: &Explanation) -> anyhow::Result<()> {
     ))
 }
 
-fn convoys(explanation: &Explanation) -> anyhow::Result<()> {
+fn convoys(explanation: &Explanation) -> Result<()> {
     let milliseconds = |ns: u64| format!("{:.1}", ns as f64 / 1e6);
     output::line("\nConvoys\n")?;
     let header =

@@ -7,10 +7,11 @@ use holdfast_lab::file;
 
 use crate::Done;
 use crate::args::{Cli, CompletionsArgs, ManArgs};
+use crate::error::{Error, Result};
 use crate::output::{self, note};
 
 /// Prints a shell's completions.
-pub fn completions(args: &CompletionsArgs) -> anyhow::Result<Done> {
+pub fn completions(args: &CompletionsArgs) -> Result<Done> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "holdfast", &mut script);
     output::raw(&String::from_utf8_lossy(&script))?;
@@ -18,7 +19,7 @@ pub fn completions(args: &CompletionsArgs) -> anyhow::Result<Done> {
 }
 
 /// Writes a manual page for each command.
-pub fn man(args: &ManArgs) -> anyhow::Result<Done> {
+pub fn man(args: &ManArgs) -> Result<Done> {
     // Completes the commands' names: "holdfast-run", not "run".
     let mut root = Cli::command().disable_help_subcommand(true);
     root.build();
@@ -28,7 +29,9 @@ pub fn man(args: &ManArgs) -> anyhow::Result<Done> {
         let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
         let path: PathBuf = args.folder.join(format!("{name}.1"));
         let mut page = Vec::new();
-        clap_mangen::Man::new(command).render(&mut page)?;
+        clap_mangen::Man::new(command)
+            .render(&mut page)
+            .map_err(Error::of("cannot write a manual page"))?;
         output::check(Some(&path))?;
         file::write(&path, &page)?;
         note!("manual page: {}", path.display());

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::Done;
 use crate::args::{KeysArgs, KeysFormat};
+use crate::error::Result;
 use crate::output;
 use crate::refused::Refused;
 
@@ -26,7 +27,7 @@ struct List {
 }
 
 /// Lists the keys that an experiment can set.
-pub fn keys(args: &KeysArgs) -> anyhow::Result<Done> {
+pub fn keys(args: &KeysArgs) -> Result<Done> {
     let all = KEYS.iter().map(|key| key.path.to_owned());
     let mut all = all.chain(keys::costs().map(|(name, _)| format!("machine.costs.{name}")));
     if let Some(pattern) = &args.pattern {
@@ -74,7 +75,7 @@ pub fn keys(args: &KeysArgs) -> anyhow::Result<Done> {
 }
 
 /// Prints the `wanted` keys as JSON.
-fn json(wanted: &dyn Fn(&str) -> bool) -> anyhow::Result<Done> {
+fn json(wanted: &dyn Fn(&str) -> bool) -> Result<Done> {
     let costs = KEYS.iter().filter(|key| key.path.starts_with("machine.costs."));
     let cost = costs.map(|key| key.describe()).next();
     let keys = KEYS.iter().filter(|key| wanted(key.path)).map(|key| {

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::Done;
 use crate::args::{Format, ListArgs};
+use crate::error::Result;
 use crate::output;
 
 #[derive(Serialize)]
@@ -27,7 +28,7 @@ struct List {
 }
 
 /// Lists the shipped files.
-pub fn list(args: &ListArgs) -> anyhow::Result<Done> {
+pub fn list(args: &ListArgs) -> Result<Done> {
     let mut list = List {
         schema: "holdfast.list/1",
         experiments: Vec::new(),

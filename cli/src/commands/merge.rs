@@ -10,10 +10,11 @@ use holdfast_lab::units::{self, Header, Merged, Rules, Unit};
 use crate::Done;
 use crate::args::{BUILD, MergeArgs};
 use crate::commands::run::{say_failures, show};
+use crate::error::Result;
 use crate::output::{self, note, say};
 
 /// Merges the records of units into results.
-pub fn merge(args: &MergeArgs) -> anyhow::Result<Done> {
+pub fn merge(args: &MergeArgs) -> Result<Done> {
     let rules = Rules {
         mixed_builds: args.mixed_builds,
         skip_damaged: args.skip_damaged,
@@ -58,7 +59,7 @@ pub fn merge(args: &MergeArgs) -> anyhow::Result<Done> {
 }
 
 /// Prints the plan and the records.
-fn records(merged: &Merged) -> anyhow::Result<()> {
+fn records(merged: &Merged) -> Result<()> {
     output::raw(&Header::of(&merged.units).line())?;
     for (index, record) in merged.records.iter().enumerate() {
         if let Some(record) = record {
@@ -69,7 +70,7 @@ fn records(merged: &Merged) -> anyhow::Result<()> {
 }
 
 /// Writes the plan and its units without a record.
-fn write_missing(merged: &Merged, missing: &[usize], path: &Path) -> anyhow::Result<()> {
+fn write_missing(merged: &Merged, missing: &[usize], path: &Path) -> Result<()> {
     let mut text = Header::of(&merged.units).line();
     for index in missing {
         text.push_str(&Unit::of(&merged.units, *index).line());

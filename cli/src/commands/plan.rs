@@ -4,11 +4,12 @@ use holdfast_lab::units::{self, Cache, Header, Needed, Unit, Units};
 
 use crate::Done;
 use crate::args::{BUILD, PlanCommandArgs, PlanFormat};
+use crate::error::Result;
 use crate::experiment;
 use crate::output::{self, dash, number};
 
 /// Lists the units of an experiment.
-pub fn plan(args: &PlanCommandArgs) -> anyhow::Result<Done> {
+pub fn plan(args: &PlanCommandArgs) -> Result<Done> {
     let options = experiment::options(&args.experiment, &args.plan, &args.adaptive)?;
     let plan = experiment::plan(&args.experiment, &options)?;
     let units = Units::new(plan, &args.experiment, BUILD);
@@ -23,7 +24,7 @@ pub fn plan(args: &PlanCommandArgs) -> anyhow::Result<Done> {
 }
 
 /// Prints the line of the plan, and one for each of the `listed` units.
-fn lines(units: &Units, cache: Option<&Cache>, listed: &[usize]) -> anyhow::Result<()> {
+fn lines(units: &Units, cache: Option<&Cache>, listed: &[usize]) -> Result<()> {
     let cells = units.plan.cells.len();
     let predicted: Vec<Option<f64>> = match cache {
         Some(cache) => units.ids[..cells].iter().map(|id| cache.predicted_s(*id)).collect(),
@@ -46,7 +47,7 @@ fn lines(units: &Units, cache: Option<&Cache>, listed: &[usize]) -> anyhow::Resu
 }
 
 /// Prints a row for each cell.
-fn table(units: &Units, cache: Option<&Cache>, needed: &Needed, only_missing: bool) -> anyhow::Result<()> {
+fn table(units: &Units, cache: Option<&Cache>, needed: &Needed, only_missing: bool) -> Result<()> {
     let plan = &units.plan;
     let cells = plan.cells.len();
     let mut table = output::table(

@@ -3,28 +3,20 @@
 mod bench;
 mod calibrate;
 mod kvm;
-mod predictions;
-mod scheduler;
+mod validate;
 mod worker;
 
 use crate::Done;
 use crate::args::RealHostCommand;
+use crate::error::Result;
 
-pub use predictions::validate;
-pub use scheduler::validate as validate_scheduler;
+pub use validate::validate;
 
 /// Runs `command`.
-pub fn run(command: &RealHostCommand) -> anyhow::Result<Done> {
+pub fn run(command: &RealHostCommand) -> Result<Done> {
     match command {
         RealHostCommand::Bench(args) => bench::bench(args),
         RealHostCommand::Calibrate(args) => calibrate::calibrate(args),
         RealHostCommand::Kvm(args) => kvm::kvm(args),
-    }
-}
-
-/// Replaces `setting` by `values`, if there are any.
-fn given<T: Clone>(setting: &mut Vec<T>, values: &[T]) {
-    if !values.is_empty() {
-        *setting = values.to_vec();
     }
 }

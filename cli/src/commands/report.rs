@@ -9,11 +9,12 @@ use holdfast_lab::{file, report, results};
 
 use crate::Done;
 use crate::args::ReportArgs;
+use crate::error::Result;
 use crate::output::{self, note};
 use crate::refused::Refused;
 
 /// Writes a page about a result file.
-pub fn report(args: &ReportArgs) -> anyhow::Result<Done> {
+pub fn report(args: &ReportArgs) -> Result<Done> {
     let results = results::read(&args.results)?;
     if let Some(folder) = &args.svg {
         return draw(args, &results, folder);
@@ -45,22 +46,17 @@ pub fn report(args: &ReportArgs) -> anyhow::Result<Done> {
 }
 
 #[cfg(feature = "parquet")]
-fn parquet(results: &Results, folder: &Path) -> anyhow::Result<Done> {
+fn parquet(results: &Results, folder: &Path) -> Result<Done> {
     tables(results, folder, "parquet", |table| table.parquet(results))
 }
 
 #[cfg(not(feature = "parquet"))]
-fn parquet(_: &Results, _: &Path) -> anyhow::Result<Done> {
+fn parquet(_: &Results, _: &Path) -> Result<Done> {
     Err(Refused::not_built("parquet").into())
 }
 
 /// Writes the tidy tables, each as a file of the bytes that `written` returns.
-fn tables(
-    results: &Results,
-    folder: &Path,
-    extension: &str,
-    written: impl Fn(Tidy) -> Vec<u8>,
-) -> anyhow::Result<Done> {
+fn tables(results: &Results, folder: &Path, extension: &str, written: impl Fn(Tidy) -> Vec<u8>) -> Result<Done> {
     for table in Tidy::ALL {
         let path = folder.join(format!("{}.{}.{extension}", results.experiment, table.name()));
         output::check(Some(&path))?;
@@ -71,7 +67,7 @@ fn tables(
 }
 
 /// Writes the charts as separate files.
-fn draw(args: &ReportArgs, results: &Results, folder: &Path) -> anyhow::Result<Done> {
+fn draw(args: &ReportArgs, results: &Results, folder: &Path) -> Result<Done> {
     let drawings = report::drawings(results, &args.case);
     if drawings.is_empty() {
         let mut names: Vec<&str> = results.cases.iter().map(|case| case.case.as_str()).collect();

@@ -17,12 +17,13 @@ use holdfast_lab::tidy::Tidy;
 use crate::Done;
 use crate::args::{ResultFormat, RunArgs, VERSION};
 use crate::commands::units;
+use crate::error::Result;
 use crate::experiment;
 use crate::output::{self, note, say};
 use crate::refused::Refused;
 
 /// Runs an experiment and prints its results.
-pub fn run(args: &RunArgs) -> anyhow::Result<Done> {
+pub fn run(args: &RunArgs) -> Result<Done> {
     if args.units.units.is_some() || args.units.shard.is_some() {
         return units::records(args);
     }
@@ -69,12 +70,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<Done> {
 }
 
 /// Runs `plan` in rounds, and says which cells spent the budget.
-fn adaptively(
-    plan: &Plan,
-    adaptive: Adaptive,
-    args: &RunArgs,
-    cache: Option<&Path>,
-) -> anyhow::Result<(Plan, Outcomes)> {
+fn adaptively(plan: &Plan, adaptive: Adaptive, args: &RunArgs, cache: Option<&Path>) -> Result<(Plan, Outcomes)> {
     let adapted = match cache {
         Some(folder) => units::execute_adaptively(plan, adaptive, args, folder)?,
         None => {
@@ -100,7 +96,7 @@ fn adaptively(
 }
 
 /// Writes `results` to `folder` and prints them. An error of one does not prevent the other.
-pub fn show(plan: &Plan, results: &Results, folder: Option<&Path>, format: ResultFormat) -> anyhow::Result<()> {
+pub fn show(plan: &Plan, results: &Results, folder: Option<&Path>, format: ResultFormat) -> Result<()> {
     let written = folder.map(|folder| output::keep(results, folder)).transpose();
     match format {
         ResultFormat::Json => output::raw(&results.to_json())?,
@@ -154,7 +150,7 @@ pub fn finish(results: &Results) -> Done {
 }
 
 /// Prints results as tables.
-pub fn print(plan: &Plan, results: &Results) -> anyhow::Result<()> {
+pub fn print(plan: &Plan, results: &Results) -> Result<()> {
     let experiment = &plan.experiment;
     let (metric, unit) = (experiment.metric.name(), &experiment.unit);
     output::line(&format!("{}: {}", experiment.name, experiment.title))?;

@@ -4,16 +4,16 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use anyhow::Context as _;
 use holdfast_lab::units::{self, Cache, Status};
 
 use crate::Done;
 use crate::args::{Format, StatusArgs};
+use crate::error::{Error, Result};
 use crate::output::{self, dash};
 use crate::refused::Refused;
 
 /// Shows the progress of submitted plans.
-pub fn status(args: &StatusArgs) -> anyhow::Result<Done> {
+pub fn status(args: &StatusArgs) -> Result<Done> {
     let cache = Cache::at(&args.folder.join("cache"));
     let now = SystemTime::now();
     let all: Vec<Status> = plans(args)?
@@ -42,12 +42,12 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<Done> {
 }
 
 /// Returns the files of plans in the folder, in the order of their names.
-fn plans(args: &StatusArgs) -> anyhow::Result<Vec<PathBuf>> {
+fn plans(args: &StatusArgs) -> Result<Vec<PathBuf>> {
     let shown = args.folder.display();
     let entries = fs::read_dir(&args.folder).map_err(|error| Refused::Unreadable(shown.to_string(), error))?;
     let mut plans = Vec::new();
     for entry in entries {
-        let path = entry.with_context(|| format!("cannot read {shown}"))?.path();
+        let path = entry.map_err(Error::of(format!("cannot read {shown}")))?.path();
         if path.to_string_lossy().ends_with(".plan.jsonl") {
             plans.push(path);
         }

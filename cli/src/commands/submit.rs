@@ -7,7 +7,6 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use holdfast_lab::file;
 use holdfast_lab::keys::Parameters;
 use holdfast_lab::replay::quoted;
@@ -16,6 +15,7 @@ use holdfast_lab::units::{self, Cache, Header, Job, Unit, Units};
 use crate::Done;
 use crate::args::{BUILD, Engine, MergeArgs, MergeFormat, SubmitArgs};
 use crate::commands::merge::merge;
+use crate::error::{Error, Result};
 use crate::experiment;
 use crate::output::{self, note, say};
 use crate::progress::Bar;
@@ -31,12 +31,12 @@ struct Files {
 }
 
 /// Gives the units of an experiment to an engine.
-pub fn submit(args: &SubmitArgs) -> anyhow::Result<Done> {
+pub fn submit(args: &SubmitArgs) -> Result<Done> {
     let options = experiment::options(&args.experiment, &args.plan, &args.adaptive)?;
     let plan = experiment::plan(&args.experiment, &options)?;
     experiment::confirm(&plan, args.plan.yes)?;
     let units = Units::new(plan, &args.experiment, BUILD);
-    let folder = std::path::absolute(&args.out).context("cannot find the working folder")?;
+    let folder = std::path::absolute(&args.out).map_err(Error::of("cannot find the working folder"))?;
     let name = units.plan.experiment.name.clone();
     let extension = match args.engine {
         Engine::Local => "sh",
@@ -62,7 +62,7 @@ pub fn submit(args: &SubmitArgs) -> anyhow::Result<Done> {
             return Ok(Done::Whole);
         }
         Cache::open(&files.cache).map_err(Refused::Unwritable)?;
-        fs::create_dir_all(&job.logs).with_context(|| format!("cannot make {}", job.logs))?;
+        fs::create_dir_all(&job.logs).map_err(Error::of(format!("cannot make {}", job.logs)))?;
         file::write(&files.plan, left.text.as_bytes())?;
         file::write(&files.job, text.as_bytes())?;
         // Units that a round left without a record would be left by the next one too.
@@ -91,12 +91,12 @@ pub fn submit(args: &SubmitArgs) -> anyhow::Result<Done> {
 }
 
 /// Returns the job for the units that are left.
-fn job(args: &SubmitArgs, name: String, left: &Left, files: &Files, folder: &Path) -> anyhow::Result<Job> {
+fn job(args: &SubmitArgs, name: String, left: &Left, files: &Files, folder: &Path) -> Result<Job> {
     let shards = args.shards.unwrap_or_else(|| match args.engine {
         Engine::Local => SHARDS_PER_CPU * thread::available_parallelism().map_or(1, |count| count.get() as u32),
         _ => units::shards(&left.costs, left.expected),
     });
-    let program = std::env::current_exe().context("cannot find this program")?;
+    let program = std::env::current_exe().map_err(Error::of("cannot find this program"))?;
     Ok(Job {
         name,
         program: args.program.clone().unwrap_or_else(|| program.display().to_string()),
@@ -152,7 +152,7 @@ fn plan_lines(units: &Units, missing: &[usize], files: &Files) -> Left {
 }
 
 /// Merges the cache into results, and prints them.
-fn collect(files: &Files) -> anyhow::Result<Done> {
+fn collect(files: &Files) -> Result<Done> {
     merge(&MergeArgs {
         inputs: vec![files.plan.clone(), files.cache.clone()],
         format: MergeFormat::Table,
@@ -164,7 +164,7 @@ fn collect(files: &Files) -> anyhow::Result<Done> {
 }
 
 /// Starts a program with the job's file.
-fn start_with(words: &[&str], files: &Files) -> anyhow::Result<ExitStatus> {
+fn start_with(words: &[&str], files: &Files) -> Result<ExitStatus> {
     Command::new(words[0])
         .args(&words[1..])
         .arg(&files.job)
@@ -179,7 +179,7 @@ fn start_with(words: &[&str], files: &Files) -> anyhow::Result<ExitStatus> {
 }
 
 /// Submits the job's file, and says how to go on.
-fn give(args: &SubmitArgs, words: &[&str], files: &Files) -> anyhow::Result<Done> {
+fn give(args: &SubmitArgs, words: &[&str], files: &Files) -> Result<Done> {
     let status = start_with(words, files)?;
     let shown = |path: &Path| quoted(&path.display().to_string());
     if args.adaptive.until_ci.is_some() {
@@ -195,7 +195,7 @@ fn give(args: &SubmitArgs, words: &[&str], files: &Files) -> anyhow::Result<Done
 }
 
 /// Runs the job's file in Python, until Dask has done its tasks.
-fn dask(files: &Files) -> anyhow::Result<Done> {
+fn dask(files: &Files) -> Result<Done> {
     let call_off = signal::call_off()?;
     let status = start_with(&["python3"], files)?;
     if call_off.is_called() {
@@ -225,7 +225,7 @@ const RETRIES: u32 = 3;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Runs the shards of the `missing` units as processes of this machine, as many at a time as it has CPUs.
-fn local(job: &Job, units: &Units, missing: &[usize], files: &Files) -> anyhow::Result<Done> {
+fn local(job: &Job, units: &Units, missing: &[usize], files: &Files) -> Result<Done> {
     let call_off = signal::call_off()?;
     let at_once = thread::available_parallelism()
         .map_or(1, |count| count.get())
@@ -252,7 +252,10 @@ fn local(job: &Job, units: &Units, missing: &[usize], files: &Files) -> anyhow::
         }
         let mut still = Vec::new();
         for (number, tries, mut child) in running {
-            match child.try_wait()? {
+            match child
+                .try_wait()
+                .map_err(Error::of(format!("cannot wait for shard {number}")))?
+            {
                 None => still.push((number, tries, child)),
                 Some(status) if is_lost(status) && tries < RETRIES => {
                     note!("shard {number} of {} was lost ({status}), and begins again", job.shards);
@@ -281,10 +284,15 @@ fn is_lost(status: ExitStatus) -> bool {
 }
 
 /// Starts the process of a shard. Its messages go to a file.
-fn start(job: &Job, number: u32) -> anyhow::Result<Child> {
+fn start(job: &Job, number: u32) -> Result<Child> {
     let path = Path::new(&job.logs).join(format!("{}.{number}.log", job.name));
-    let mut log = fs::OpenOptions::new().create(true).append(true).open(&path)?;
-    writeln!(log, "shard {number} of {}", job.shards)?;
+    let failed = || Error::of(format!("cannot write {}", path.display()));
+    let mut log = fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .map_err(failed())?;
+    writeln!(log, "shard {number} of {}", job.shards).map_err(failed())?;
     let words = job.words(&format!("{number}/{}", job.shards));
     let mut command = Command::new(&words[0]);
     command
@@ -292,5 +300,5 @@ fn start(job: &Job, number: u32) -> anyhow::Result<Child> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log);
-    command.spawn().with_context(|| format!("cannot start {}", words[0]))
+    command.spawn().map_err(Error::of(format!("cannot start {}", words[0])))
 }

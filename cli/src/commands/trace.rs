@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::Done;
 use crate::args::{Format, TraceArgs, VERSION};
+use crate::error::Result;
 use crate::experiment;
 use crate::output::{self, note, say};
 use crate::progress::Bar;
@@ -43,7 +44,7 @@ struct Said<'t> {
 }
 
 /// Records one run as a timeline.
-pub fn trace(args: &TraceArgs) -> anyhow::Result<Done> {
+pub fn trace(args: &TraceArgs) -> Result<Done> {
     let options = Options {
         seeds: Some(1),
         first_seed: args.seed,

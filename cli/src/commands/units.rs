@@ -16,6 +16,7 @@ use holdfast_lab::units::{self, Cache, Finished, Id, Selection, Shard, Units, Wo
 
 use crate::Done;
 use crate::args::{BUILD, ResultFormat, RunArgs};
+use crate::error::Result;
 use crate::experiment;
 use crate::output::{note, say};
 use crate::progress::Bar;
@@ -23,7 +24,7 @@ use crate::refused::Refused;
 use crate::signal;
 
 /// Runs rounds of a plan with a cache.
-pub fn execute_adaptively(plan: &Plan, adaptive: Adaptive, args: &RunArgs, folder: &Path) -> anyhow::Result<Adapted> {
+pub fn execute_adaptively(plan: &Plan, adaptive: Adaptive, args: &RunArgs, folder: &Path) -> Result<Adapted> {
     let cache = Cache::open(folder).map_err(Refused::Unwritable)?;
     let units = Units::new(plan.clone(), &args.experiment, BUILD);
     let bar = Bar::counted("runs");
@@ -42,7 +43,7 @@ pub fn execute_adaptively(plan: &Plan, adaptive: Adaptive, args: &RunArgs, folde
 }
 
 /// Runs a plan with a cache, as [`experiment::execute`] does without.
-pub fn execute(plan: Plan, args: &RunArgs, folder: &Path) -> anyhow::Result<(Plan, Outcomes)> {
+pub fn execute(plan: Plan, args: &RunArgs, folder: &Path) -> Result<(Plan, Outcomes)> {
     let cache = Cache::open(folder).map_err(Refused::Unwritable)?;
     let units = Units::new(plan, &args.experiment, BUILD);
     let bar = Bar::of(&units.plan);
@@ -54,7 +55,7 @@ pub fn execute(plan: Plan, args: &RunArgs, folder: &Path) -> anyhow::Result<(Pla
 }
 
 /// Runs a shard, or the units of a file, and writes their records.
-pub fn records(args: &RunArgs) -> anyhow::Result<Done> {
+pub fn records(args: &RunArgs) -> Result<Done> {
     let selection = selection(args)?;
     let cache = args
         .units
@@ -101,7 +102,7 @@ pub fn records(args: &RunArgs) -> anyhow::Result<Done> {
 }
 
 /// Returns the units that the user chose.
-fn selection(args: &RunArgs) -> anyhow::Result<Selection> {
+fn selection(args: &RunArgs) -> Result<Selection> {
     if args.check_determinism {
         return Err(Refused::misplaced("--check-determinism", "a run of all units without --cache").into());
     }
@@ -141,7 +142,7 @@ struct Output {
 
 impl Output {
     /// Writes the plan to standard output, where records follow.
-    fn standard(selection: &Selection) -> anyhow::Result<Output> {
+    fn standard(selection: &Selection) -> Result<Output> {
         let output = Output {
             sink: Mutex::new(Box::new(io::stdout())),
             path: None,
@@ -152,7 +153,7 @@ impl Output {
     }
 
     /// Opens the file of these units in `folder`. Records that an interrupted command left there are kept.
-    fn file(folder: &Path, selection: &Selection, shard: Option<Shard>) -> anyhow::Result<Output> {
+    fn file(folder: &Path, selection: &Selection, shard: Option<Shard>) -> Result<Output> {
         let part = match shard {
             Some(Shard { number, count }) => format!("{number}-of-{count}"),
             None => format!("units-{}", selection.digest()),
@@ -195,7 +196,7 @@ fn work<'w>(
     units: &'w Units,
     cache: Option<&'w Cache>,
     progress: &'w (dyn Fn(Progress<'_>) + Sync),
-) -> anyhow::Result<Work<'w>> {
+) -> Result<Work<'w>> {
     Ok(Work {
         units,
         cache,

@@ -1,4 +1,4 @@
-//! `holdfast validate`.
+//! `holdfast validate`: predictions compared with published figures.
 
 use holdfast_lab::options::Options;
 use holdfast_lab::results::path_in;
@@ -7,25 +7,35 @@ use holdfast_lab::validate::{self, LARGE, Order, SIZE, Validation};
 
 use super::run::finish;
 use crate::Done;
-use crate::args::{Against, Format, ValidateArgs};
+use crate::args::{Format, PublishedArgs, ValidateArgs};
+use crate::error::Result;
 use crate::experiment;
 use crate::output::{self, dash, number, optional};
 use crate::refused::Refused;
 
-/// Compares predictions with published figures.
-pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
-    check_options(args)?;
-    match args.against {
-        Against::Published => {}
-        Against::Threads | Against::Kvm => return super::real_host::validate(args),
-        Against::LinuxSched => return super::real_host::validate_scheduler(args),
+/// The commands of `holdfast validate`.
+const OTHERS: [&str; 3] = ["threads", "kvm", "linux-sched"];
+
+/// Runs `holdfast validate`, or a command of it.
+pub fn validate(args: &ValidateArgs) -> Result<Done> {
+    match &args.against {
+        None => published(&args.published),
+        Some(against) => super::real_host::validate(against),
     }
+}
+
+/// Compares predictions with published figures.
+fn published(args: &PublishedArgs) -> Result<Done> {
     let mut names: Vec<&str> = args.experiments.iter().map(String::as_str).collect();
     let published = shipped::published();
     if names.is_empty() {
         names.clone_from(&published);
     }
     for name in &names {
+        if OTHERS.contains(name) {
+            let expected = format!("it first, as in `holdfast validate {name}`");
+            return Err(Refused::instead(format!("{name:?} after other arguments"), expected).into());
+        }
         if shipped::find(EXPERIMENTS, name).is_none() {
             return Err(Refused::among(name, experiment::names(EXPERIMENTS)).into());
         }
@@ -70,41 +80,6 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
     }
     written?;
     Ok(done)
-}
-
-/// Refuses options that have no effect.
-fn check_options(args: &ValidateArgs) -> Result<(), Refused> {
-    let locks = "--against threads or kvm";
-    let simulated = "--against published";
-    let all = [
-        ("--profile", args.profile.is_some(), locks),
-        ("--locks", !args.locks.is_empty(), locks),
-        ("--contenders", !args.contenders.is_empty(), locks),
-        ("--sections", !args.sections.is_empty(), locks),
-        ("an experiment", !args.experiments.is_empty(), simulated),
-        ("--scale", args.scale.is_some(), simulated),
-        ("--jobs", args.jobs.jobs.is_some(), simulated),
-        ("--linux", args.linux.is_some(), "--against kvm"),
-        ("--measure", !args.measure.is_empty(), "--against linux-sched"),
-        ("--seeds", args.seeds.is_some(), "--against published, threads or kvm"),
-    ];
-    let has_effect = |option: &str, with: &str| match args.against {
-        Against::Published => with == simulated || option == "--seeds",
-        Against::Threads => with == locks || option == "--seeds",
-        // A stock kernel has its own locks and sections.
-        Against::Kvm if args.linux.is_some() => {
-            matches!(option, "--linux" | "--profile" | "--locks" | "--contenders" | "--seeds")
-        }
-        Against::Kvm => with == locks || option == "--seeds",
-        Against::LinuxSched => option == "--measure" || option == "an experiment",
-    };
-    match all
-        .iter()
-        .find(|(option, given, with)| *given && !has_effect(option, with))
-    {
-        Some((option, _, with)) => Err(Refused::misplaced(option, with)),
-        None => Ok(()),
-    }
 }
 
 /// Returns the tables, the misses first, and what they show.

@@ -63,7 +63,7 @@ fn what_is_no_results_of_ours_is_called_what_it_is() {
         let ran = holdfast_in(folder.path(), &[command, "threads.json"]);
         assert_eq!((ran.status, ran.out.as_str()), (2, ""));
         assert!(
-            ran.err.contains("(of `holdfast validate --against`: ") && ran.err.contains("it could not know"),
+            ran.err.contains("(of `holdfast validate threads` or `kvm`: ") && ran.err.contains("it could not know"),
             "{}",
             ran.err
         );

@@ -242,18 +242,6 @@ fn bad_usage_is_told() {
             "found \"boot-64\", expected an experiment with published figures; `holdfast run boot-64` predicts",
         ),
         (
-            &["validate", "--locks", "ticket"],
-            "found --locks, expected it only with --against",
-        ),
-        (
-            &["validate", "--against", "threads", "--scale", "0.1"],
-            "found --scale, expected it only with --against published",
-        ),
-        (
-            &["validate", "--against", "threads", "boot-64"],
-            "found an experiment, expected it only with --against published",
-        ),
-        (
             &["keys", "no such key"],
             "found \"no such key\", expected a part of a key",
         ),

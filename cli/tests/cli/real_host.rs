@@ -30,7 +30,7 @@ fn output_that_cannot_be_written_is_refused_before_the_work() {
     fs::write(folder.path().join("file"), "precious").expect("writable");
     fs::create_dir(folder.path().join("taken.toml")).expect("writable");
     for arguments in [
-        &["validate", "--against", "threads", "--out", "file/x"][..],
+        &["validate", "threads", "--out", "file/x"][..],
         &["calibrate", "--out", "taken.toml"],
         &["calibrate", "--out", "file/here.toml"],
         &["kvm", "run", "lock-crossover", "--case", "8-1x-4", "--out", "file"],

@@ -9,8 +9,8 @@ fn each_command_that_is_left_out_names_the_command_that_builds_it() {
         &["kvm", "run", "linux-pvspin", "--linux=a kernel", "--help"],
         &["bench"],
         &["calibrate", "--kvm"],
-        &["validate", "--against", "kvm"],
-        &["validate", "--against", "threads"],
+        &["validate", "kvm"],
+        &["validate", "threads"],
     ] {
         let ran = holdfast(arguments);
         assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{arguments:?}: {}", ran.err);

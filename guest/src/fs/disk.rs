@@ -1,8 +1,8 @@
 //! What files on a disk take besides the page cache's locks: buffers of pages, dirty inodes, names and inodes.
 //!
-//! Counts and times are measured under Linux 6.1 (`kernels/ext4-6.1.toml`, `kernels/xfs-6.1.toml`). What differs in
-//! 3.14: every page has buffers, XFS's too (until 4.19, uncertain). Pages leave the page cache one by one (until 4.15,
-//! commit aa65c29ce1b6, uncertain).
+//! Counts and times are measured under Linux 6.1 (`docs/spec/costs.md`). What differs in 3.14: every page has
+//! buffers, XFS's too (until 4.19, uncertain). Pages leave the page cache one by one (until 4.15, commit aa65c29ce1b6,
+//! uncertain).
 //!
 //! A plain file system has none of this. Its figures are estimates for everything together.
 

@@ -5,7 +5,7 @@
 //! without a name, until they are removed, are on a list of the whole file system, under a mutex that is taken while
 //! the handle is held (`s_orphan_lock`; since 3.16 only for a part of that work, cd2c080c33e6, version uncertain).
 //!
-//! Where a lock's time is measured, it is that of Linux 6.1 (`kernels/ext4-6.1.toml`). What differs in 3.14: a `write`
+//! Where a lock's time is measured, it is that of Linux 6.1 (`docs/spec/costs.md`). What differs in 3.14: a `write`
 //! call begins its handle even if the blocks are allocated later (until 5.15, uncertain). The copy of an inode to its
 //! block took no lock of its own (`i_raw_lock`, since 3.16, uncertain).
 

@@ -4,7 +4,7 @@
 //! short critical section. Data are written without a transaction. Tasks contend for the header buffers of an
 //! allocation group, whose locks are semaphores: their waiters sleep, and a release hands over.
 //!
-//! How many buffers an operation locks, and the times of locks, are measured under Linux 6.1 (`kernels/xfs-6.1.toml`).
+//! How many buffers an operation locks, and the times of locks, are measured under Linux 6.1 (`docs/spec/costs.md`).
 //! What differs in 3.14: the log's list has a lock, which became one list for each CPU in 6.0. A buffer is found in a
 //! tree under the group's lock, since 4.10 in a hash table without (6031e73a5b5f, uncertain). A removed file's inode is
 //! freed at once, and not by a worker (since 5.14).

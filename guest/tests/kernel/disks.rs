@@ -177,7 +177,7 @@ fn per_call(format: Format, call: Call, class: &str) -> f64 {
 
 #[test]
 fn calls_take_the_locks_that_are_measured() {
-    // The rows of kernels/ext4-6.1.toml and kernels/xfs-6.1.toml of locks that 3.14 has, too.
+    // Figures of docs/spec/costs.md and docs/kernels.md, of locks that 3.14 has, too.
     for (format, call, class, measured) in [
         (Format::Ext4, Call::CreateUnlink, "bgl_lock", 3.0),
         (Format::Ext4, Call::CreateUnlink, "inode_hash_lock", 2.0),

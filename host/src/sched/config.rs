@@ -139,12 +139,8 @@ pub struct BalanceConfig {
     pub smt: DomainConfig,
     /// The cores that share a last-level cache: one socket.
     pub cache: DomainConfig,
-    /// Sockets of one memory node.
-    pub package: DomainConfig,
-    /// The memory nodes.
+    /// The memory nodes: each socket is one.
     pub numa: DomainConfig,
-    /// Whether each socket is a memory node of its own.
-    pub sockets_are_nodes: bool,
     /// The interval is as many milliseconds as the domain has pCPUs, up to twice that. `false`: the level's own
     /// parameters.
     pub intervals_by_span: bool,
@@ -265,9 +261,7 @@ impl SchedConfig {
             balance: BalanceConfig {
                 smt: level([1, 2], 64, 110, 0, [0, 0]),
                 cache: level([1, 4], 64, 125, 1, [2, 0]),
-                package: level([1, 4], 64, 125, 1, [2, 1]),
                 numa: level([8, 32], 32, 125, 2, [3, 2]),
-                sockets_are_nodes: true,
                 intervals_by_span: false,
                 halves_differences: false,
                 nr_migrate: 32,
@@ -292,7 +286,6 @@ impl SchedConfig {
             balance: BalanceConfig {
                 smt: level([2, 4], 32, 110, 0, [0, 0]),
                 cache: level([8, 16], 32, 117, 1, [2, 0]),
-                package: level([8, 16], 32, 125, 1, [2, 1]),
                 numa: level([8, 16], 32, 125, 2, [3, 2]),
                 intervals_by_span: true,
                 ..before.balance
@@ -318,7 +311,6 @@ impl SchedConfig {
             balance: BalanceConfig {
                 smt: level([2, 4], 16, 110, 0, [0, 0]),
                 cache: level([8, 16], 16, 117, 1, [0, 0]),
-                package: level([8, 16], 16, 117, 1, [0, 0]),
                 numa: level([8, 16], 16, 117, 2, [0, 0]),
                 halves_differences: true,
                 ..before.balance
@@ -405,7 +397,7 @@ impl SchedConfig {
         let balance = &self.balance;
         in_range("balance.nr_migrate", balance.nr_migrate, 1, 1 << 20)?;
         in_range("balance.migration_cost_ns", balance.migration_cost_ns, 0, SECOND)?;
-        for level in [balance.smt, balance.cache, balance.package, balance.numa] {
+        for level in [balance.smt, balance.cache, balance.numa] {
             in_range("balance min_interval_ms", level.min_interval_ms, 1, 100_000)?;
             in_range("balance max_interval_ms", level.max_interval_ms, 1, 100_000)?;
             in_range("balance busy_factor", level.busy_factor, 1, 1024)?;

@@ -114,11 +114,6 @@ impl Topology {
             }
         }
         let by_span = config.intervals_by_span;
-        let top = if config.sockets_are_nodes {
-            config.numa
-        } else {
-            config.package
-        };
         let level = |config, shares: [bool; 2], key| Level {
             config,
             by_span,
@@ -129,7 +124,7 @@ impl Topology {
         let levels = [
             level(config.smt, [true, true], |place| (place.socket, place.core)),
             level(config.cache, [false, true], |place| (place.socket, 0)),
-            level(top, [false, false], |_| (0, 0)),
+            level(config.numa, [false, false], |_| (0, 0)),
         ];
         let mut topology = Topology {
             spans: Vec::new(),

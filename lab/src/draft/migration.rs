@@ -32,11 +32,6 @@ pub struct DraftMigration {
     ///
     /// `None`: never, as QEMU.
     pub rounds_max: Option<u32>,
-    /// Whether the CPU logs written pages while a migration copies them (Intel's PML). Otherwise the host
-    /// write-protects them.
-    ///
-    /// `None`: if the CPU model can, which is Broadwell and later of Intel.
-    pub page_log: Option<bool>,
     /// Live migration transfers KVM's MP_STATE and not the flag of a latched kick, as a VMM that forgets it.
     ///
     /// A kick taken before the halt is lost.
@@ -55,7 +50,6 @@ impl DraftMigration {
             downtime_ns: DOWNTIME_NS,
             mib_per_second: None,
             rounds_max: None,
-            page_log: None,
             mp_state_only: false,
             machine: None,
             host: None,
@@ -85,13 +79,12 @@ impl Draft {
             mp_state_only,
             mib_per_second,
             rounds_max,
-            page_log,
             ..
         } = self.migration;
         let copy = mib_per_second.map(|rate| Precopy {
             bytes_per_second: u64::from(rate) << 20,
             rounds_max,
-            log: match page_log.unwrap_or(self.machine.cpu.has_page_log()) {
+            log: match self.machine.cpu.has_page_log() {
                 true => DirtyLog::Hardware,
                 false => DirtyLog::WriteProtection,
             },
@@ -128,10 +121,6 @@ impl Draft {
                 let found = format!("{} Hz", there.machine.frequency_hz);
                 findings.add("host.migration.to.profile", found, "a clock that all costs fit");
             }
-        }
-        if self.migration.page_log == Some(true) && !self.machine.cpu.has_page_log() {
-            let expected = "false, or a CPU model that logs written pages: Intel's from Broadwell on";
-            findings.add("host.migration.page_log", "true", expected);
         }
         let Some(every) = self.migration.every_ns else { return };
         if every == 0 {

@@ -141,10 +141,6 @@ static RUN: &[Key] = &[
     )
     .range(1.0, 1e6),
     key(
-        "host.migration.page_log",
-        parameter!(Draft, Run, OptionalFlag, migration.page_log),
-    ),
-    key(
         "host.migration.mp_state_only",
         parameter!(Draft, Run, Flag, migration.mp_state_only),
     ),

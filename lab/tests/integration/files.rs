@@ -71,7 +71,7 @@ fn what_is_no_result_file_is_named() {
     assert!(complaint(&leaky.to_json()).contains("lost_time that sums to 1.5, expected 1"));
     let other = complaint("{\"schema\": \"holdfast.reality/1\"}");
     assert!(
-        other.contains("found \"schema\": \"holdfast.reality/1\" (of `holdfast validate --against`: "),
+        other.contains("found \"schema\": \"holdfast.reality/1\" (of `holdfast validate threads` or `kvm`: "),
         "{other}"
     );
     let missing = results::read(Path::new("no/such/file")).expect_err("no file");

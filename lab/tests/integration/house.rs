@@ -11,7 +11,7 @@ pub fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-fn members() -> Vec<String> {
+pub fn members() -> Vec<String> {
     let manifest = read("Cargo.toml");
     let list = manifest
         .split_once("members = [")

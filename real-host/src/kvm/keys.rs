@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use holdfast_host::{Nic, VmConfig, VmGroup};
 use holdfast_kvm::Host;
+use holdfast_lab::groups::SHARES_DEFAULT;
 use holdfast_lab::plan::{Cell, Plan};
-use holdfast_sim::Config;
+use holdfast_sim::{Config, Vm};
 use holdfast_workloads::{BootTimer, Workload};
 
 use crate::linux::Linux;
@@ -68,133 +69,112 @@ fn same(one: &Cell, other: &Cell) -> String {
     }
 }
 
+/// The table of keys that are refused under a condition, each with the reason: those whose condition holds.
+macro_rules! refused {
+    ($($key:literal if $condition:expr => $why:expr;)*) => {
+        [$(($key, $condition, $why)),*]
+            .into_iter()
+            .filter_map(|(key, holds, why)| holds.then_some((key, why)))
+            .collect()
+    };
+}
+
 /// Returns the keys of `config` that no VMM can honor, or not this one, each with the reason.
 fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)> {
     let mut found = Vec::new();
     for vm in &config.vms {
-        let mut refuse = |key: &str, why| found.push((format!("vm.{}.{key}", vm.name), why));
-        if vm.bare_metal {
-            refuse("bare_metal", "this host's own kernel has the machine");
-        }
-        if vm.inside.is_some() {
-            refuse("inside", "the VMM's guest kernel is no hypervisor");
-        }
-        if vm.group.is_some() {
-            refuse("parent", GROUPS);
-        }
-        // Without `..`, so that a new field must be honored in `describe` or refused here.
-        let VmConfig {
-            pv_unhalt: _,
-            pv_sched_yield: _,
-            pv_send_ipi: _,
-            pv_eoi: _,
-            pv_tlb_flush: _,
-            poll_control: _,
-            steal_time,
-            lock_hints,
-            preempted_flag,
-            waits_for_sipi,
-            // It follows `from`.
-            dormant: _,
-            // It follows `inside`.
-            nested: _,
-            split_irqchip,
-            cpu_pm,
-            realtime_hint: _,
-            nice: _,
-            group,
-            parent: _,
-            quota,
-            vcpu_quota,
-            nic,
-            halt_poll_cap_ns: _,
-            // The VMM's own devices take the time that they take.
-            device_ns: _,
-            sev,
-            pit_reinject,
-            // It follows `auto_eoi`.
-            synic,
-            // No keys of an experiment set these.
-            msi_ext_dest_id: _,
-            memory_bytes: _,
-            apic_inhibits: _,
-        } = vm.host;
-        if steal_time && !preempted_flag {
-            refuse("preempted_flag", "KVM keeps the flag wherever it offers steal_time");
-        }
-        if lock_hints {
-            refuse("lock_hints", "no KVM uses hints on locks");
-        }
-        if waits_for_sipi {
-            refuse("starts_cpus", "the VMM starts all CPUs of a guest at once");
-        }
-        if sev {
-            refuse("sev", "the VMM starts no encrypted guests");
-        }
-        if pit_reinject {
-            refuse("pit_reinject", "the VMM gives its guests no PIT");
-        }
-        if vm.boot.kernel.boot_timer == BootTimer::Pit {
-            refuse("boot_timer", "the VMM gives its guests no PIT");
-        }
-        if synic {
-            refuse("auto_eoi", "the VMM gives its guests no SynIC");
-        }
-        if cpu_pm && !passes_halts() {
-            refuse("cpu_pm", "this host's KVM cannot pass HLT and PAUSE through to a guest");
-        }
-        if nic != Nic::Vhost {
-            refuse("nic", NETWORK);
-        }
-        if matches!(&vm.boot.workload, Workload::Startup(boot) if boot.exits) {
-            refuse("boot.exits", "the VMM emulates no PCI configuration space");
-        }
-        if matches!(vm.boot.workload, Workload::Netperf(_)) {
-            refuse("workload", NETWORK);
-        }
-        if linux.is_some() && vm.measured {
-            if split_irqchip {
-                refuse("split_irqchip", "a stock Linux needs the kernel's PIC and I/O APIC");
-            }
-            if matches!(&vm.boot.workload, Workload::Hackbench(messages) if messages.threads) {
-                refuse("hackbench.threads", "the program of a stock Linux starts processes");
-            }
-            if !vm.domains.is_empty() {
-                refuse("numa", "the VMM gives a stock Linux no table of NUMA nodes");
-            }
-        }
-        if let VmGroup::Own { shares } | VmGroup::OwnWithVcpuGroups { shares } = group
-            && shares != holdfast_lab::groups::SHARES_DEFAULT
-        {
-            refuse("shares", GROUPS);
-        }
-        for (key, quota) in [("quota", quota), ("vcpu_quota", vcpu_quota)] {
-            if quota.is_some() {
-                refuse(key, GROUPS);
-            }
-        }
+        let keys = of_guest(vm, linux.is_some() && vm.measured).into_iter();
+        found.extend(keys.map(|(key, why)| (format!("vm.{}.{key}", vm.name), why)));
     }
-    if config.migration.is_some_and(|migration| migration.copy.is_some()) {
-        let why = "the new VM has the same memory, and nothing is copied";
-        found.push(("host.migration.bandwidth".to_owned(), why));
-    }
-    if config.migration.is_some() && config.destination.is_some() {
-        found.push(("host.migration.to".to_owned(), "guests migrate to new VMs of this host"));
-    }
-    found.extend(
-        config
-            .groups
-            .iter()
-            .map(|group| (format!("group.{}", group.name), GROUPS)),
-    );
-    let tasks = config.tasks.iter();
-    found.extend(tasks.map(|task| {
-        (
-            format!("task.{}", task.name),
-            "the VMM starts no other programs of the host",
-        )
-    }));
+    let keys = of_migration(config).into_iter();
+    found.extend(keys.map(|(key, why)| (key.to_owned(), why)));
+    let groups = config.groups.iter().map(|group| format!("group.{}", group.name));
+    found.extend(groups.map(|key| (key, GROUPS)));
+    let tasks = config.tasks.iter().map(|task| format!("task.{}", task.name));
+    found.extend(tasks.map(|key| (key, "the VMM starts no other programs of the host")));
     found
+}
+
+/// Returns the refused keys of a guest. `is_stock`: a stock Linux takes the place of its kernel.
+fn of_guest(vm: &Vm, is_stock: bool) -> Vec<(&'static str, &'static str)> {
+    // Without `..`, so that a new field must be honored in `describe` or refused here.
+    let VmConfig {
+        pv_unhalt: _,
+        pv_sched_yield: _,
+        pv_send_ipi: _,
+        pv_eoi: _,
+        pv_tlb_flush: _,
+        poll_control: _,
+        steal_time,
+        lock_hints,
+        preempted_flag,
+        waits_for_sipi,
+        // It follows `from`.
+        dormant: _,
+        // It follows `inside`.
+        nested: _,
+        split_irqchip,
+        cpu_pm,
+        realtime_hint: _,
+        nice: _,
+        group,
+        parent: _,
+        quota,
+        vcpu_quota,
+        nic,
+        halt_poll_cap_ns: _,
+        // The VMM's own devices take the time that they take.
+        device_ns: _,
+        sev,
+        pit_reinject,
+        // It follows `auto_eoi`.
+        synic,
+        // No keys of an experiment set these.
+        msi_ext_dest_id: _,
+        memory_bytes: _,
+        apic_inhibits: _,
+    } = vm.host;
+    let workload = &vm.boot.workload;
+    let is_pit = vm.boot.kernel.boot_timer == BootTimer::Pit;
+    let exits = matches!(workload, Workload::Startup(boot) if boot.exits);
+    let network = matches!(workload, Workload::Netperf(_));
+    let threads = matches!(workload, Workload::Hackbench(messages) if messages.threads);
+    let weighs = match group {
+        VmGroup::Own { shares } | VmGroup::OwnWithVcpuGroups { shares } => shares != SHARES_DEFAULT,
+        VmGroup::Root => false,
+    };
+    refused! {
+        "bare_metal" if vm.bare_metal => "this host's own kernel has the machine";
+        "inside" if vm.inside.is_some() => "the VMM's guest kernel is no hypervisor";
+        "parent" if vm.group.is_some() => GROUPS;
+        "preempted_flag" if steal_time && !preempted_flag => "KVM keeps the flag wherever it offers steal_time";
+        "lock_hints" if lock_hints => "no KVM uses hints on locks";
+        "starts_cpus" if waits_for_sipi => "the VMM starts all CPUs of a guest at once";
+        "sev" if sev => "the VMM starts no encrypted guests";
+        "pit_reinject" if pit_reinject => "the VMM gives its guests no PIT";
+        "boot_timer" if is_pit => "the VMM gives its guests no PIT";
+        "auto_eoi" if synic => "the VMM gives its guests no SynIC";
+        "cpu_pm" if cpu_pm && !passes_halts() => "this host's KVM cannot pass HLT and PAUSE through to a guest";
+        "nic" if nic != Nic::Vhost => NETWORK;
+        "boot.exits" if exits => "the VMM emulates no PCI configuration space";
+        "workload" if network => NETWORK;
+        "split_irqchip" if is_stock && split_irqchip => "a stock Linux needs the kernel's PIC and I/O APIC";
+        "hackbench.threads" if is_stock && threads => "the program of a stock Linux starts processes";
+        "numa" if is_stock && !vm.domains.is_empty() => "the VMM gives a stock Linux no table of NUMA nodes";
+        "shares" if weighs => GROUPS;
+        "quota" if quota.is_some() => GROUPS;
+        "vcpu_quota" if vcpu_quota.is_some() => GROUPS;
+    }
+}
+
+/// Returns the refused keys of migrations.
+fn of_migration(config: &Config) -> Vec<(&'static str, &'static str)> {
+    let copies = config.migration.is_some_and(|migration| migration.copy.is_some());
+    let elsewhere = config.migration.is_some() && config.destination.is_some();
+    refused! {
+        "host.migration.bandwidth" if copies => "the new VM has the same memory, and nothing is copied";
+        "host.migration.to" if elsewhere => "guests migrate to new VMs of this host";
+    }
 }
 
 /// Returns whether this host can pass HLT and PAUSE through. A host without a KVM refuses the whole run.

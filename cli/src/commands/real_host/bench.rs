@@ -4,15 +4,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_real_host::bench::{self, Report, Settings};
 
-use super::{given, worker};
+use super::worker;
 use crate::Done;
-use crate::args::{BenchArgs, Format};
+use crate::args::{BenchArgs, Format, given};
+use crate::error::Result;
 use crate::output::{self, say};
 use crate::progress::Bar;
 use crate::refused::Refused;
 
 /// Measures the locks on this machine.
-pub fn bench(args: &BenchArgs) -> anyhow::Result<Done> {
+pub fn bench(args: &BenchArgs) -> Result<Done> {
     let report = Arc::new(Mutex::new(Report::new(settings(args)?)));
     let filled = Arc::clone(&report);
     let bar = Arc::new(Bar::counted("measurements"));
@@ -54,7 +55,7 @@ pub fn bench(args: &BenchArgs) -> anyhow::Result<Done> {
     Ok(Done::Whole)
 }
 
-fn settings(args: &BenchArgs) -> anyhow::Result<Settings> {
+fn settings(args: &BenchArgs) -> Result<Settings> {
     let known: Vec<&str> = bench::names().collect();
     if let Some(name) = args.locks.iter().find(|name| !known.contains(&name.as_str())) {
         return Err(Refused::among(name, known.into_iter()).into());

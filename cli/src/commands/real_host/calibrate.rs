@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use anyhow::bail;
 use holdfast_lab::file;
 use holdfast_lab::profile::MachineProfile;
 use holdfast_lab::shipped::{self, MACHINES};
@@ -11,13 +10,14 @@ use holdfast_real_host::calibrate::{self, CalibrateError, Calibration, Settings}
 use super::worker;
 use crate::Done;
 use crate::args::{CalibrateArgs, Format};
+use crate::error::{Error, Result};
 use crate::experiment::text_of;
 use crate::output::{self, say};
 use crate::progress::Bar;
 use crate::refused::{Refused, Skipped};
 
 /// Measures this machine's parameters and writes them as a profile.
-pub fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Done> {
+pub fn calibrate(args: &CalibrateArgs) -> Result<Done> {
     let base = profile(&args.base)?;
     if let Some(path) = args
         .out
@@ -41,12 +41,12 @@ pub fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Done> {
     };
     let noise = &calibration.noise;
     if noise.is_useless() && !args.force {
-        bail!(
+        return Err(Error::Failed(format!(
             "the machine is too noisy to be calibrated: a busy thread lost {:.0} % of its time, with gaps of up to {:.1} ms; stop \
              other programs, or give --force",
             noise.lost * 100.0,
             noise.longest_ns as f64 / 1e6
-        );
+        )));
     }
     let text = calibrate::to_toml(&calibration);
     if let Some(path) = &args.out {
@@ -66,7 +66,7 @@ pub fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Done> {
 }
 
 /// Returns the machine profile called `name`: a shipped profile, or a file.
-pub fn profile(name: &str) -> anyhow::Result<MachineProfile> {
+pub fn profile(name: &str) -> Result<MachineProfile> {
     if let Some(shipped) = shipped::find(MACHINES, name) {
         return Ok(MachineProfile::parse(shipped.file, shipped.text)?);
     }
@@ -75,7 +75,7 @@ pub fn profile(name: &str) -> anyhow::Result<MachineProfile> {
 
 /// Measures, with progress. Returns `None` if it was called off: a partial calibration is useless, since each figure
 /// needs those before it.
-pub fn run(settings: &Settings, base: &MachineProfile) -> anyhow::Result<Option<Calibration>> {
+pub fn run(settings: &Settings, base: &MachineProfile) -> Result<Option<Calibration>> {
     let (settings, base) = (*settings, base.clone());
     let bar = Arc::new(Bar::uncounted("calibrating"));
     let shown = Arc::clone(&bar);
@@ -122,7 +122,7 @@ fn warn(calibration: &Calibration) {
 }
 
 /// Prints the figures, without the profile's text.
-pub fn show(calibration: &Calibration) -> anyhow::Result<()> {
+pub fn show(calibration: &Calibration) -> Result<()> {
     let mut table = output::table("cost | ns | quartiles of the samples, ns | how".split(" | "), 1);
     for parameter in &calibration.parameters {
         let samples = &parameter.samples;

@@ -17,12 +17,13 @@ use holdfast_real_host::{kvm as here, tracing};
 use crate::Done;
 use crate::args::{DoctorArgs, Format, KvmArgs, KvmCommand, KvmRunArgs, LinuxPath, VERSION};
 use crate::commands::run::{finish, say_failures, show as show_results};
+use crate::error::Result;
 use crate::experiment;
 use crate::output::{self, say};
 use crate::refused::{Refused, Skipped};
 
 /// Runs a command that uses this host's KVM.
-pub fn kvm(args: &KvmArgs) -> anyhow::Result<Done> {
+pub fn kvm(args: &KvmArgs) -> Result<Done> {
     match &args.command {
         KvmCommand::Doctor(args) => doctor(args),
         KvmCommand::Run(args) => run(args),
@@ -30,7 +31,7 @@ pub fn kvm(args: &KvmArgs) -> anyhow::Result<Done> {
 }
 
 /// Examines this host, or the files of another host.
-fn doctor(args: &DoctorArgs) -> anyhow::Result<Done> {
+fn doctor(args: &DoctorArgs) -> Result<Done> {
     let root = args.root.as_deref().unwrap_or(Path::new("/"));
     if !root.is_dir() {
         let found = format!("{:?}", root.display().to_string());
@@ -49,7 +50,7 @@ fn doctor(args: &DoctorArgs) -> anyhow::Result<Done> {
 /// Longest finding in a table, in characters.
 const FOUND_MAX: usize = 60;
 
-fn show(report: &Report) -> anyhow::Result<()> {
+fn show(report: &Report) -> Result<()> {
     let mut table = output::table("about | looked at | found | verdict".split(" | "), 4);
     let lacking = |check: &&Check| matches!(check.verdict, Verdict::Lacking | Verdict::Unknown);
     for check in &report.checks {
@@ -73,7 +74,7 @@ fn show(report: &Report) -> anyhow::Result<()> {
 }
 
 /// Runs an experiment on this host's KVM.
-fn run(args: &KvmRunArgs) -> anyhow::Result<Done> {
+fn run(args: &KvmRunArgs) -> Result<Done> {
     let plan = experiment::plan(&args.experiment, &args.selection.options())?;
     let path = match args.linux.path {
         LinuxPath::Dup => KernelPath::Dup,
@@ -171,7 +172,7 @@ pub fn usable(what: &str) -> Result<(), Skipped> {
 }
 
 /// Reads the kernel in `file`, or this host's own. A host without a readable kernel is not a mistake of the user.
-pub(super) fn kernel(file: Option<&Path>, path: KernelPath, runs: &str) -> anyhow::Result<Linux> {
+pub(super) fn kernel(file: Option<&Path>, path: KernelPath, runs: &str) -> Result<Linux> {
     match (linux::read(file, path), file) {
         (Ok(linux), _) => Ok(linux),
         (Err(error), Some(_)) => Err(Refused::Unbootable(error.to_string()).into()),

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use holdfast_lab::run::CallOff;
 
+use crate::error::Result;
 use crate::signal;
 
 /// Interval between looks at the flag of Ctrl-C. Long, because each look is a wakeup that disturbs the measurement.
@@ -29,7 +30,7 @@ pub fn check(call_off: &CallOff) -> ControlFlow<()> {
 
 /// Runs `work` on another thread. Returns its result, or `None` if Ctrl-C came and the work had not ended [`GRACE`]
 /// later. The thread then goes on until the program ends.
-pub fn run<T: Send + 'static>(work: impl FnOnce(&'static CallOff) -> T + Send + 'static) -> anyhow::Result<Option<T>> {
+pub fn run<T: Send + 'static>(work: impl FnOnce(&'static CallOff) -> T + Send + 'static) -> Result<Option<T>> {
     let call_off = signal::call_off()?;
     let (done, outcome) = mpsc::channel();
     let worker = thread::spawn(move || {

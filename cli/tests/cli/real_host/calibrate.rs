@@ -1,4 +1,4 @@
-//! `holdfast calibrate` and `holdfast validate --against threads`: bad input. Tests cannot check the
+//! `holdfast calibrate` and `holdfast validate threads`: bad input. Tests cannot check the
 //! measured figures.
 
 use crate::command::{holdfast, holdfast_in, scratch};
@@ -25,7 +25,7 @@ fn a_profile_that_cannot_be_read_or_is_wrong_is_located() {
     std::fs::write(folder.path().join("mine.toml"), "name = 3\n").expect("writable");
     for arguments in [
         ["calibrate", "--base", "mine.toml", "--samples", "5"].as_slice(),
-        ["validate", "--against", "threads", "--profile", "mine.toml"].as_slice(),
+        ["validate", "threads", "--profile", "mine.toml"].as_slice(),
     ] {
         let ran = holdfast_in(folder.path(), arguments);
         assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{arguments:?}");
@@ -49,14 +49,22 @@ fn a_profile_is_a_toml_file() {
 }
 
 #[test]
-fn what_predictions_are_held_against_is_one_of_a_few() {
-    let ran = holdfast(&["validate", "--against", "nothing"]);
-    assert_eq!((ran.status, ran.out.as_str()), (2, ""));
-    assert!(
-        ran.err.contains("published") && ran.err.contains("threads"),
-        "{}",
-        ran.err
-    );
-    let ran = holdfast(&["validate", "--against", "threads", "--profile", "a.toml", "boot-64"]);
-    assert_eq!(ran.status, 2, "{}", ran.err);
+fn each_comparison_takes_only_what_changes_it() {
+    for (arguments, message) in [
+        (
+            &["threads", "--scale", "0.1"][..],
+            "unexpected argument '--scale' found",
+        ),
+        (&["threads", "boot-64"], "unexpected argument 'boot-64' found"),
+        (&["threads", "--linux"], "unexpected argument '--linux' found"),
+        (&["threads", "--contenders", "0"], "0 is not in 1..=64"),
+        (&["kvm", "--linux", "--sections", "500"], "cannot be used with"),
+        (&["linux-sched", "--seeds", "2"], "unexpected argument '--seeds' found"),
+        (&["linux-sched", "--out", "here"], "--measure <SERIES,SERIES>"),
+        (&["linux-sched", "nobody"], "found \"nobody\", expected one of"),
+    ] {
+        let ran = holdfast(&[&["validate"], arguments].concat());
+        assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{arguments:?}");
+        assert!(ran.err.contains(message), "{arguments:?}: {}", ran.err);
+    }
 }

@@ -55,7 +55,6 @@ fn a_comparison_with_threads_keeps_its_rows() {
     let ran = interrupted(
         &[
             "validate",
-            "--against",
             "threads",
             "--profile",
             "generic-x86",

@@ -76,37 +76,33 @@ fn parameters_change_with_the_kernels_that_changed_them() {
 
 #[test]
 fn levels_are_balanced_as_in_each_kernel() {
-    // docs/spec/host.md, "Load balancing": for threads of a core, cores of a cache, packages and nodes the busy factor
+    // docs/spec/host.md, "Load balancing": for threads of a core, cores of a cache, and nodes the busy factor
     // and the imbalance in per cent. Whether intervals follow the span, and pulls halve the difference.
     for (kinds, busy, pct, by_span, halves) in [
-        (0..2, [64, 64, 64, 32], [110, 125, 125, 125], false, false),
-        (2..3, [32; 4], [110, 117, 125, 125], true, false),
-        (3..8, [16; 4], [110, 117, 117, 117], true, true),
+        (0..2, [64, 64, 32], [110, 125, 125], false, false),
+        (2..3, [32; 3], [110, 117, 125], true, false),
+        (3..8, [16; 3], [110, 117, 117], true, true),
     ] {
         for kind in &KINDS[kinds] {
             let of = SchedConfig::of(*kind).balance;
-            let levels = [of.smt, of.cache, of.package, of.numa];
+            let levels = [of.smt, of.cache, of.numa];
             assert_eq!(levels.map(|at| at.busy_factor), busy, "{kind:?}");
             assert_eq!(levels.map(|at| at.imbalance_pct), pct, "{kind:?}");
-            assert_eq!(levels.map(|at| at.cache_nice_tries), [0, 1, 1, 2], "{kind:?}");
+            assert_eq!(levels.map(|at| at.cache_nice_tries), [0, 1, 2], "{kind:?}");
             assert_eq!(
                 (of.intervals_by_span, of.halves_differences),
                 (by_span, halves),
                 "{kind:?}"
             );
-            assert_eq!(
-                (of.nr_migrate, of.migration_cost_ns, of.sockets_are_nodes),
-                (32, 500_000, true)
-            );
+            assert_eq!((of.nr_migrate, of.migration_cost_ns), (32, 500_000));
             let history = |at: DomainConfig| at.busy_index + at.idle_index > 0;
             assert_eq!(
                 levels.map(history),
-                if halves { [false; 4] } else { [false, true, true, true] }
+                if halves { [false; 3] } else { [false, true, true] }
             );
         }
     }
     let first = SchedConfig::of(SchedulerKind::Cfs33).balance;
-    let intervals =
-        [first.smt, first.cache, first.package, first.numa].map(|at| [at.min_interval_ms, at.max_interval_ms]);
-    assert_eq!(intervals, [[1, 2], [1, 4], [1, 4], [8, 32]]);
+    let intervals = [first.smt, first.cache, first.numa].map(|at| [at.min_interval_ms, at.max_interval_ms]);
+    assert_eq!(intervals, [[1, 2], [1, 4], [8, 32]]);
 }

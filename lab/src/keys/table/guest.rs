@@ -87,7 +87,6 @@ pub(super) static GUEST: &[Key] = &[
     key("vm.*.from", vm!(Nanos, from_ns)),
     key("vm.*.until", vm!(OptionalNanos, until_ns)).note("\"auto\" keeps it. Such a guest is not measured."),
     key("vm.*.vmm_period", vm!(OptionalNanos, vmm_period_ns)),
-    key("vm.*.measured", vm!(OptionalFlag, measured)),
     key("vm.*.bare_metal", vm!(Flag, bare_metal))
         .note("Keys of guests and vCPUs (vcpus, hz, pv_unhalt) do not apply to it."),
     key("vm.*.inside", vm!(Guest, inside)).note(
@@ -184,5 +183,4 @@ pub(super) static GUEST: &[Key] = &[
     ),
     key("vm.*.vcpu_period", vcpu!(Nanos, vcpu_limit.period_ns))
         .note("It applies to each vCPU's task group (libvirt `vcpu_period`)."),
-    key("vm.*.halt_poll_cap", vm!(OptionalNanos, host.halt_poll_cap_ns)).note("\"auto\" is host.halt_poll."),
 ];

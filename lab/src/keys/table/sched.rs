@@ -78,11 +78,6 @@ pub(super) static SCHED: &[Key] = &[
     key("host.features.place_lag", host!(Flag, sched.features.place_lag)),
     key("host.features.run_to_parity", host!(Flag, sched.features.run_to_parity)),
     key("host.features.delay_dequeue", host!(Flag, sched.features.delay_dequeue)),
-    key(
-        "host.balance.sockets_are_nodes",
-        host!(Flag, sched.balance.sockets_are_nodes),
-    )
-    .note("Set it to false where a profile counts cache complexes as sockets, as epyc-rome does."),
     key("host.balance.nr_migrate", host!(U32, sched.balance.nr_migrate)).range(1.0, 1e6),
     key(
         "host.balance.migration_cost",

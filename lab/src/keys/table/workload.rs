@@ -57,7 +57,6 @@ pub(super) static WORKLOAD: &[Key] = &[
     key("vm.*.contend.tasks", workload!(Contend, OptionalU32, tasks)).range(1.0, 1e5),
     key("vm.*.contend.held", workload!(Contend, Nanos, held_ns)),
     key("vm.*.contend.think", workload!(Contend, Nanos, think_ns)),
-    key("vm.*.contend.calls", workload!(Contend, U64, calls)).range(1.0, 1e12),
     key("vm.*.contend.span", workload!(Contend, OptionalNanos, span_ns)),
     key("vm.*.kernbench.jobs", workload!(Kernbench, U32, jobs)).range(1.0, 1e4),
     key(
@@ -92,7 +91,6 @@ pub(super) static WORKLOAD: &[Key] = &[
     key("vm.*.ipi.reach", workload!(Ipi, Choice, reach)),
     key("vm.*.ipi.busy", workload!(Ipi, Flag, busy)),
     key("vm.*.ipi.calls", workload!(Ipi, U64, calls)).range(1.0, 1e9),
-    key("vm.*.ebizzy.threads", workload!(Ebizzy, OptionalU32, threads)).range(1.0, 1e4),
     key("vm.*.ebizzy.allocation", workload!(Ebizzy, Choice, allocation)).note(
         "\"heap\" (`ebizzy -M`) is the C library's heap, which keeps 32 pages and gives back the rest \
          (`madvise`). \"mapping\" (`ebizzy -m`) maps and unmaps each chunk.",

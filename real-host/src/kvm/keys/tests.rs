@@ -88,8 +88,6 @@ fn other_value(key: &Key, value: &Value) -> String {
         "host.pause_window.grow" | "host.pause_window.shrink" => return "2".to_owned(),
         "host.pause_window.max" => return "9000".to_owned(),
         "vm.*.inside" => return "\"carrier\"".to_owned(),
-        "vm.*.measured" => return "false".to_owned(),
-        "host.migration.page_log" => return "false".to_owned(),
         "vm.*.pcid" => return "true".to_owned(),
         "vm.*.workload" => return "\"pgbench\"".to_owned(),
         "vm.*.vcpus" => return "3".to_owned(),

@@ -1,8 +1,10 @@
-//! `holdfast validate --against threads|kvm`: predictions compared with measurements on this machine.
+//! What `holdfast validate threads` and `holdfast validate kvm` share: predictions compared with measurements on this
+//! machine.
 //!
 //! Each row is shown on standard error when it is complete. With `--out` the file has it then, too, and a comparison
 //! with stock Linux guests that finds an incomplete file continues it.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,22 +12,51 @@ use std::time::Instant;
 
 use holdfast_lab::file;
 use holdfast_lab::profile::MachineProfile;
-use holdfast_lab::run::Failure;
-use holdfast_real_host::calibrate::{self, Calibration, Host};
-use holdfast_real_host::linux::{KernelPath, Linux};
+use holdfast_lab::run::{CallOff, Failure};
+use holdfast_real_host::calibrate::{Calibration, Host};
 use holdfast_real_host::machine::Machine;
 use holdfast_real_host::validate::judge::{GOAL, Judgment, Row, judge};
-use holdfast_real_host::validate::{LockKind, Settings, Spinlock, guests, linux, threads};
+use holdfast_real_host::validate::{LockKind, Settings};
 use serde::{Deserialize, Serialize};
 
 use crate::Done;
-use crate::args::{Against, Format, ValidateArgs};
+use crate::args::{ContendedArgs, Format, given};
+use crate::commands::real_host::{calibrate, worker};
+use crate::error::Result;
 use crate::output::{self, dash, say};
 use crate::progress::Bar;
 use crate::refused::Refused;
 use crate::signal;
 
-use super::{given, worker};
+/// Function that measures and predicts: with the settings, the machine's profile and the host. It looks at the flag of
+/// Ctrl-C, announces each step, and hands on each complete row.
+pub trait Compare:
+    FnOnce(
+        &Settings,
+        &MachineProfile,
+        &Host,
+        &CallOff,
+        &mut dyn FnMut(&str, u64) -> ControlFlow<()>,
+        &mut dyn FnMut(Row),
+    ) -> Result<(), Failure>
+    + Send
+    + 'static
+{
+}
+
+impl<F> Compare for F where
+    F: FnOnce(
+            &Settings,
+            &MachineProfile,
+            &Host,
+            &CallOff,
+            &mut dyn FnMut(&str, u64) -> ControlFlow<()>,
+            &mut dyn FnMut(Row),
+        ) -> Result<(), Failure>
+        + Send
+        + 'static
+{
+}
 
 /// Result of the comparison, schema `holdfast.reality/1`.
 #[derive(Clone, Serialize)]
@@ -73,85 +104,104 @@ impl Earlier {
     }
 }
 
-/// Runs the locks on host threads, or in guests, and in the simulator.
-pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
-    let begun = Instant::now();
-    let on_kvm = args.against == Against::Kvm;
-    let against = match (on_kvm, &args.linux) {
-        (true, Some(_)) => "kvm-linux",
-        (true, None) => "kvm",
-        _ => "threads",
-    };
-    let path = args.out.as_ref();
-    let path = path.map(|folder| folder.join(format!("reality-{against}.json")));
-    output::check(path.as_deref())?;
-    if on_kvm {
-        super::kvm::usable("validate --against kvm")?;
+/// What `validate threads` and `validate kvm` compare.
+pub struct Comparison {
+    /// What is measured, as the file's name and the report have it.
+    pub against: &'static str,
+    /// Whether guests are measured, not threads.
+    pub in_guests: bool,
+    /// Release of the stock Linux in the guests.
+    pub guest: Option<String>,
+    /// What is measured in particular. The arguments common to all comparisons refine it.
+    pub settings: Settings,
+}
+
+impl Comparison {
+    /// Returns the file that `args` ask for.
+    fn path(args: &ContendedArgs, against: &str) -> Option<PathBuf> {
+        let folder = args.out.as_ref();
+        folder.map(|folder| folder.join(format!("reality-{against}.json")))
     }
-    let stock = args.linux.as_ref();
-    let stock = stock.map(|file| super::kvm::kernel(file.as_deref(), KernelPath::Dup, "validate --against kvm"));
-    let stock = stock.transpose()?;
-    let settings = settings(args, stock.as_ref(), path.as_ref())?;
-    let stated = args.profile.as_deref().map(super::calibrate::profile).transpose()?;
-    let base = super::calibrate::profile(holdfast_lab::shipped::DEFAULT_MACHINE)?;
-    let calibrated = calibrate::Settings {
-        guests: on_kvm,
-        ..calibrate::Settings::default()
-    };
-    let calibration = match stated {
-        Some(_) => None,
-        None => match super::calibrate::run(&calibrated, &base)? {
-            None => return Ok(Done::Interrupted),
-            found => found,
-        },
-    };
-    let host = calibration
-        .as_ref()
-        .map_or_else(Host::here, |calibration| calibration.host.clone());
-    let profile = stated
-        .as_ref()
-        .or(calibration.as_ref().map(|calibration| &calibration.profile));
-    let profile = profile.unwrap_or(&base).clone();
-    let report = Report {
-        schema: SCHEMA,
-        against,
-        machine: Machine::here(),
-        host: host.clone(),
-        profile: profile.name.clone(),
-        calibration,
-        guest: stock.as_ref().map(|stock| stock.kernel.release()),
-        seconds: 0.0,
-        complete: false,
-        judgment: judge(Vec::new()),
-    };
-    let (part, file) = (report.clone(), path.clone());
-    let (rows, failure) = compare(args, settings, stock, profile, host, move |rows| {
-        let part = Report {
-            seconds: begun.elapsed().as_secs_f64(),
-            judgment: judge(rows),
-            ..part.clone()
+
+    /// Refuses, before anything is measured, a file that cannot be written.
+    pub fn check(args: &ContendedArgs, against: &str) -> Result<(), Refused> {
+        output::check(Comparison::path(args, against).as_deref())
+    }
+
+    /// Calibrates, compares, and shows both. `compare` measures and predicts.
+    pub fn run(mut self, args: &ContendedArgs, compare: impl Compare) -> Result<Done> {
+        let begun = Instant::now();
+        let path = Comparison::path(args, self.against);
+        output::check(path.as_deref())?;
+        self.settings.rounds = args.seeds.unwrap_or(self.settings.rounds);
+        given(&mut self.settings.contenders, &args.contenders);
+        if let Some(kernel) = &self.guest {
+            self.settings.measured = Earlier::rows(path.as_ref(), kernel);
+        }
+        let stated = args.profile.as_deref().map(calibrate::profile).transpose()?;
+        let base = calibrate::profile(holdfast_lab::shipped::DEFAULT_MACHINE)?;
+        let calibrated = holdfast_real_host::calibrate::Settings {
+            guests: self.in_guests,
+            ..holdfast_real_host::calibrate::Settings::default()
         };
-        // If it cannot be written, the last attempt reports it.
-        let _ = file.as_ref().map(|file| write(&part, file));
-    })?;
-    let complete = worker::check(signal::call_off()?).is_continue();
-    let report = Report {
-        seconds: begun.elapsed().as_secs_f64(),
-        complete,
-        judgment: judge(rows),
-        ..report
-    };
+        let calibration = match stated {
+            Some(_) => None,
+            None => match calibrate::run(&calibrated, &base)? {
+                None => return Ok(Done::Interrupted),
+                found => found,
+            },
+        };
+        let host = calibration
+            .as_ref()
+            .map_or_else(Host::here, |calibration| calibration.host.clone());
+        let profile = stated
+            .as_ref()
+            .or(calibration.as_ref().map(|calibration| &calibration.profile));
+        let profile = profile.unwrap_or(&base).clone();
+        let report = Report {
+            schema: SCHEMA,
+            against: self.against,
+            machine: Machine::here(),
+            host: host.clone(),
+            profile: profile.name.clone(),
+            calibration,
+            guest: self.guest,
+            seconds: 0.0,
+            complete: false,
+            judgment: judge(Vec::new()),
+        };
+        let (part, file) = (report.clone(), path.clone());
+        let (rows, failure) = rows(compare, self.settings, profile, host, move |rows| {
+            let part = Report {
+                seconds: begun.elapsed().as_secs_f64(),
+                judgment: judge(rows),
+                ..part.clone()
+            };
+            // If it cannot be written, the last attempt reports it.
+            let _ = file.as_ref().map(|file| write(&part, file));
+        })?;
+        let report = Report {
+            seconds: begun.elapsed().as_secs_f64(),
+            complete: worker::check(signal::call_off()?).is_continue(),
+            judgment: judge(rows),
+            ..report
+        };
+        finish(&report, path.as_deref(), failure, args.format)
+    }
+}
+
+/// Writes and shows the whole report.
+fn finish(report: &Report, path: Option<&Path>, failure: Option<Failure>, format: Format) -> Result<Done> {
     let judgment = &report.judgment;
-    let written = path.map(|path| write(&report, &path).map(|()| path));
-    let written = written.transpose();
-    if let Ok(Some(path)) = &written {
+    let written = path.map_or(Ok(()), |path| write(report, path));
+    if let (Ok(()), Some(path)) = (&written, path) {
         say!("{}", path.display());
     }
-    match args.format {
-        Format::Json => output::json(&report)?,
+    match format {
+        Format::Json => output::json(report)?,
         Format::Table => {
             if let Some(calibration) = &report.calibration {
-                super::calibrate::show(calibration)?;
+                calibrate::show(calibration)?;
                 output::line("")?;
             }
             show(judgment)?;
@@ -159,7 +209,7 @@ pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
     }
     warn(&judgment.rows);
     written?;
-    if !complete {
+    if !report.complete {
         say!(
             "incomplete: interrupted before all was compared: {} rows are kept",
             judgment.rows.len()
@@ -187,45 +237,22 @@ fn warn(rows: &[Row]) {
     }
 }
 
-fn write(report: &Report, path: &Path) -> anyhow::Result<()> {
+fn write(report: &Report, path: &Path) -> Result<()> {
     let text = serde_json::to_string_pretty(report)?;
     Ok(file::write(path, text.as_bytes())?)
 }
 
-/// Returns the settings that `args` ask for. `path` may have an earlier comparison.
-fn settings(args: &ValidateArgs, stock: Option<&Linux>, path: Option<&PathBuf>) -> anyhow::Result<Settings> {
-    let mut settings = match (args.against == Against::Kvm, stock) {
-        (true, Some(_)) => Settings::stock(),
-        (true, None) => Settings::guests(),
-        _ => Settings::threads(),
-    };
-    settings.rounds = args.seeds.unwrap_or(settings.rounds);
-    if let Some(stock) = stock {
-        let locks: Result<Vec<_>, _> = args.locks.iter().map(|name| spinlock(name)).collect();
-        given(&mut settings.spinlocks, &locks?);
-        settings.measured = Earlier::rows(path, &stock.kernel.release());
-    } else {
-        let locks: Result<Vec<_>, _> = args.locks.iter().map(|name| lock(name)).collect();
-        given(&mut settings.locks, &locks?);
-    }
-    given(&mut settings.contenders, &args.contenders);
-    given(&mut settings.sections_ns, &args.sections);
-    Ok(settings)
-}
-
 /// Returns the complete rows, and the failure that prevented the others, if any. `written` gets the rows so far.
-fn compare(
-    args: &ValidateArgs,
+fn rows(
+    compare: impl Compare,
     settings: Settings,
-    stock: Option<Linux>,
     profile: MachineProfile,
     host: Host,
     written: impl Fn(Vec<Row>) + Send + 'static,
-) -> anyhow::Result<(Vec<Row>, Option<Failure>)> {
+) -> Result<(Vec<Row>, Option<Failure>)> {
     let rows = Arc::new(Mutex::new(Vec::new()));
     let bar = Arc::new(Bar::counted("steps"));
     let (kept, shown) = (Arc::clone(&rows), Arc::clone(&bar));
-    let on_kvm = args.against == Against::Kvm;
     let outcome = worker::run(move |call_off| {
         let done = AtomicU64::new(0);
         let step = &mut |what: &str, total: u64| {
@@ -238,23 +265,11 @@ fn compare(
             rows.push(row);
             written(rows.clone());
         };
-        if let Some(stock) = &stock {
-            return linux::compare(&settings, stock, &profile, &host, call_off, step, keep);
-        }
-        if on_kvm {
-            return guests::compare(&settings, &profile, &host, call_off, step, keep);
-        }
-        threads::compare(&settings, &profile, &host, call_off, step, keep);
-        Ok(())
+        compare(&settings, &profile, &host, call_off, step, keep)
     })?;
     bar.finish();
     let rows = rows.lock().unwrap_or_else(PoisonError::into_inner).clone();
     Ok((rows, outcome.and_then(Result::err)))
-}
-
-fn spinlock(name: &str) -> Result<Spinlock, Refused> {
-    let all = Spinlock::ALL.iter().map(|spinlock| spinlock.name());
-    Spinlock::named(name).ok_or_else(|| Refused::among(name, all))
 }
 
 /// Returns `row` as one line.
@@ -273,12 +288,17 @@ fn line(row: &Row) -> String {
     )
 }
 
+/// Returns the locks with these names.
+pub fn locks(names: &[String]) -> Result<Vec<LockKind>, Refused> {
+    names.iter().map(|name| lock(name)).collect()
+}
+
 fn lock(name: &str) -> Result<LockKind, Refused> {
     name.parse()
         .map_err(|_| Refused::among(name, LockKind::ALL.iter().map(|kind| kind.name())))
 }
 
-fn show(judgment: &Judgment) -> anyhow::Result<()> {
+fn show(judgment: &Judgment) -> Result<()> {
     let header =
         "threads or vCPUs | section, ns | path | lock | measured, 1/s | range | predicted, 1/s | ratio | log ratio";
     let mut table = output::table(header.split(" | "), 4);

@@ -1,4 +1,4 @@
-//! `holdfast validate --against linux-sched`: the host scheduler compared with stock Linux kernels.
+//! `holdfast validate linux-sched`: the host scheduler compared with stock Linux kernels.
 
 use std::path::Path;
 
@@ -11,7 +11,8 @@ use holdfast_real_host::scheduler::{GroupFigures, Scenario, scenario};
 use serde::Serialize;
 
 use crate::Done;
-use crate::args::{Format, ValidateArgs};
+use crate::args::{Format, LinuxSchedArgs};
+use crate::error::Result;
 use crate::output::{self, say};
 use crate::refused::Refused;
 
@@ -25,8 +26,8 @@ struct Report<'j> {
 }
 
 /// Plays the scenarios under the host scheduler, and compares with recorded or new figures of real kernels.
-pub fn validate(args: &ValidateArgs) -> anyhow::Result<Done> {
-    let scenarios = chosen(&args.experiments)?;
+pub fn validate(args: &LinuxSchedArgs) -> Result<Done> {
+    let scenarios = chosen(&args.scenarios)?;
     let mut done = Done::Whole;
     let mut judgments = Vec::new();
     for (kernel, record) in records(args, &scenarios, &mut done)? {
@@ -66,7 +67,7 @@ fn chosen(names: &[String]) -> Result<Vec<Scenario>, Refused> {
 }
 
 /// Returns the kernels with their figures: those recorded, or new ones.
-fn records(args: &ValidateArgs, scenarios: &[Scenario], done: &mut Done) -> anyhow::Result<Vec<(Kernel, Record)>> {
+fn records(args: &LinuxSchedArgs, scenarios: &[Scenario], done: &mut Done) -> Result<Vec<(Kernel, Record)>> {
     if args.measure.is_empty() {
         let recorded = KERNELS.iter().filter_map(|kernel| Some((*kernel, kernel.record()?)));
         return Ok(recorded.collect());
@@ -96,7 +97,7 @@ fn records(args: &ValidateArgs, scenarios: &[Scenario], done: &mut Done) -> anyh
     Ok(records)
 }
 
-fn keep(path: Option<&Path>, record: &Record) -> anyhow::Result<()> {
+fn keep(path: Option<&Path>, record: &Record) -> Result<()> {
     if let Some(path) = path {
         file::write(path, to_json(record)?.as_bytes())?;
         say!("{}", path.display());
@@ -104,7 +105,7 @@ fn keep(path: Option<&Path>, record: &Record) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn show(judgment: &Judgment) -> anyhow::Result<()> {
+fn show(judgment: &Judgment) -> Result<()> {
     output::line(&format!(
         "Linux {} ({}), compared with {}\n",
         judgment.kernel, judgment.release, judgment.scheduler
@@ -149,7 +150,7 @@ fn show(judgment: &Judgment) -> anyhow::Result<()> {
     output::line("")
 }
 
-fn show_prediction(prediction: &Prediction) -> anyhow::Result<()> {
+fn show_prediction(prediction: &Prediction) -> Result<()> {
     output::line(&format!(
         "Linux {}, not measured: predicted by {}\n",
         prediction.kernel, prediction.scheduler

@@ -47,7 +47,7 @@ macro_rules! real {
     ($($name:ident($($argument:ident: $type:ty),*);)+) => {
         #[expect(non_upper_case_globals, reason = "the names of the C library's functions")]
         mod addresses {
-            use super::Real;
+            use crate::real::Real;
 
             $(pub(super) static $name: Real = Real::new(
                 match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {

@@ -17,8 +17,8 @@
 //! the code is loaded. There is one exception. A plugin's first call in a thread may let the C library allocate the
 //! plugin's thread-local variables.
 //!
-//! All users of a lock must have the same copy of this crate, whose tables have the queues. Two plugins that each contain
-//! it may not share a lock.
+//! All users of a lock must have the same copy of this crate, whose tables have the queues. Two plugins that each
+//! contain it may not share a lock.
 //!
 //! Two settings hold for the whole process: how long a thread spins before it halts, and for how long running threads
 //! may overtake the queue of a hybrid lock. A benchmark may also choose each thread's CPU number:

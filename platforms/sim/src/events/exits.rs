@@ -11,7 +11,8 @@ use crate::events::siblings::{computed, stretch};
 use crate::parts::hardware::exit_cause;
 use crate::parts::pcpu::{Activity, Handler, Interrupted};
 use crate::parts::vcpu::Mode;
-use crate::tasks::{DeviceWork, Task};
+use crate::tasks::DeviceWork;
+use crate::tasks::task::Task;
 
 impl Engine {
     /// The flow of `vcpu`, which executes, leaves its guest.

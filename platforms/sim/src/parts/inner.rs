@@ -2,24 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_host::{Command, Exit, Host, IdVec, PcpuId, Run, TaskId, VcpuId, VcpuState, VmId};
+use holdfast_host::{Command, Host, IdVec, PcpuId, Run, TaskId, VcpuId, VcpuState, VmId};
 use holdfast_machine::Picos;
 
 use crate::parts::pcpu::WarmCaches;
 use crate::parts::vcpu::is_running;
-
-/// A vCPU's part in nesting.
-#[derive(Debug, Default)]
-pub struct Nesting {
-    /// The inner host of which it is a pCPU.
-    pub carries_for: Option<usize>,
-    /// The inner host of which it is a vCPU.
-    pub host: Option<usize>,
-    /// The inner vCPU that it executes, or the vCPU that executes it.
-    pub peer: Option<VcpuId>,
-    /// The exit of the inner vCPU that it executed, for its own inner host.
-    pub exit: Option<Exit>,
-}
 
 /// A pCPU of an inner host: a vCPU of the outer one.
 #[derive(Clone, Debug, Default)]

@@ -3,6 +3,7 @@
 pub mod apic;
 pub mod hardware;
 pub mod inner;
+pub mod nesting;
 pub mod pcpu;
 pub mod runqueues;
 pub mod vcpu;

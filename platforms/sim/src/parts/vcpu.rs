@@ -7,7 +7,7 @@ use crate::core::cause::Cause;
 use crate::core::pending::{Kind, PendingTime, Stretch};
 use crate::memory::park::{Parked, Resumption};
 use crate::memory::tlb::Tlb;
-use crate::parts::inner::Nesting;
+use crate::parts::nesting::Nesting;
 use crate::stacks::context::Saved;
 
 /// The mode in which the guest says that it executes.

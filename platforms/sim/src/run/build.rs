@@ -27,11 +27,12 @@ use crate::nested::build as nested;
 use crate::parts::hardware::{Hardware, Part};
 use crate::parts::vcpu::Vcpu;
 use crate::parts::vm::{FixedPart, LockTables, Progress, Settings, Vm};
+use crate::tasks::HostTasks;
 use crate::tasks::native::Native;
 use crate::tasks::network::Network;
 use crate::tasks::noise;
+use crate::tasks::task::{Drawn, Task};
 use crate::tasks::vmm::Vmm;
-use crate::tasks::{Drawn, HostTasks, Task};
 
 /// Builds the machine of `config`, with kernels made by `image`.
 ///

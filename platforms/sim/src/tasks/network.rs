@@ -7,7 +7,7 @@ use holdfast_host::{ConfigError, Host, Nic, TaskConfig, TaskId, VmId};
 use holdfast_machine::Picos;
 
 use crate::core::failure::Failure;
-use crate::tasks::{Drawn, Task};
+use crate::tasks::task::{Drawn, Task};
 
 /// The vector that the guest's driver has requested for received packets.
 pub const VECTOR: u32 = 0x41;

@@ -7,7 +7,7 @@ use holdfast_machine::{Picos, Topology};
 use holdfast_workloads::stream_seed;
 
 use crate::config::Config;
-use crate::tasks::{Drawn, Task};
+use crate::tasks::task::{Drawn, Task};
 
 /// A thread of the host kernel, as measured.
 struct KernelThread {

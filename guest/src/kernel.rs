@@ -12,7 +12,6 @@ use crate::ipc::{Futexes, Pipe, SemaphoreArrays, Sockets, Streams};
 use crate::limits::Limits;
 use crate::machine::Machine;
 use crate::net::Net;
-use crate::pit::BootTimer;
 use crate::process::Processes;
 use crate::sched::Scheduler;
 use crate::sync::WordOf;
@@ -31,7 +30,6 @@ pub(crate) struct Kernel<M: Machine> {
     pub(crate) net: Net<M>,
     pub(crate) processes: Processes<M>,
     pub(crate) hotplug: Hotplug<M>,
-    pub(crate) boot_timer: BootTimer,
     /// The number of CPUs that have booted. CPU 0 sets it to 1 once the other CPUs may use the kernel.
     pub(crate) booted: WordOf<M>,
 }
@@ -58,7 +56,6 @@ impl<M: Machine> Kernel<M> {
             semaphores: SemaphoreArrays::new(limits),
             net: Net::new(),
             hotplug: Hotplug::new(cpus),
-            boot_timer: BootTimer::new(),
             processes: Processes::new(cpus, tasks, limits),
             booted: WordOf::<M>::new(0),
             sched: Scheduler::new(system, tasks),

@@ -225,7 +225,6 @@ impl Host {
                 }
             },
             Timer::Ioapic(vm) => self.wing.interrupts.ioapic_later(vm, step),
-            Timer::Pit(vm) => self.wing.interrupts.pit_expired(vm, step),
             Timer::Period(_) | Timer::Slack(_) => self.wing.threads.sched.bandwidth_timer(timer, step),
         }
     }

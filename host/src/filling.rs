@@ -248,16 +248,10 @@ impl Host {
     }
 }
 
-/// Returns the inhibit reasons that `vm` has from the start: those of its configuration, those of its devices, and that
-/// of its own guests if they inhibit what `nested` says.
+/// Returns the inhibit reasons that `vm` has from the start: those of its configuration, and that of its own guests if
+/// they inhibit what `nested` says.
 fn inhibits(vm: &VmConfig, nested: NestedInhibit) -> Inhibits {
     let mut inhibits = vm.apic_inhibits;
-    if vm.sev {
-        inhibits.set(Inhibit::Sev, true);
-    }
-    if vm.pit_reinject && !vm.split_irqchip {
-        inhibits.set(Inhibit::PitReinject, true);
-    }
     if vm.nested && nested == NestedInhibit::Vm {
         inhibits.set(Inhibit::Nested, true);
     }

@@ -7,7 +7,7 @@ use crate::boundary::{Command, GroupId, Nanos, PcpuId, PcpuPlace, TaskId, VcpuId
 use crate::config::HostConfig;
 use crate::counters::Counters;
 use crate::error::{ConfigError, in_range};
-use crate::interrupts::{InterruptWing, SavedIoapic, SavedLegacy};
+use crate::interrupts::{InterruptWing, SavedIoapic};
 use crate::pcpus::Pcpus;
 use crate::sched::{Scheduler, Throttling};
 use crate::step::Step;
@@ -229,30 +229,6 @@ impl Host {
             return Err(RestoreError::UnknownVm(vm));
         }
         self.wing.interrupts.restore_ioapic(vm, saved, now);
-        Ok(())
-    }
-
-    /// Returns the state of the PICs and the PIT of `vm` at `now`.
-    ///
-    /// # Panics
-    /// If there is no such VM.
-    pub fn save_legacy(&self, vm: VmId, now: Nanos) -> SavedLegacy {
-        self.wing.interrupts.save_legacy(vm, now)
-    }
-
-    /// Gives the PICs and the PIT of `vm` of a host that has not started the state `saved`. `now` is the time at which
-    /// the host will be started.
-    ///
-    /// # Errors
-    /// Fails if the host runs, or there is no such VM.
-    pub fn restore_legacy(&mut self, vm: VmId, saved: &SavedLegacy, now: Nanos) -> Result<(), RestoreError> {
-        if self.started {
-            return Err(RestoreError::Started);
-        }
-        if self.wing.guests.vms.get(vm).is_none() {
-            return Err(RestoreError::UnknownVm(vm));
-        }
-        self.wing.interrupts.restore_legacy(vm, saved, now);
         Ok(())
     }
 

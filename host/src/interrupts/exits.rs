@@ -1,7 +1,7 @@
 //! Exits for interrupt controllers: emulated accesses, and what the hardware of either vendor leaves to software.
 
 use super::InterruptWing;
-use crate::boundary::{Command, Cost, Exit, VcpuId};
+use crate::boundary::{Cost, Exit, VcpuId};
 use crate::step::Step;
 
 impl InterruptWing {
@@ -19,15 +19,13 @@ impl InterruptWing {
             Exit::AvicNoAccel { exit, offset, value } => self.avic_unaccelerated(vcpu, exit, offset, value, step),
             Exit::ApicvWrite { offset, value } => self.apicv_write(vcpu, offset, value, step),
             Exit::ApicvEoi { vector } => self.apicv_eoi(vcpu, vector, step),
-            Exit::PortWrite { port, value } => self.port_write(vcpu, port, value, step),
-            Exit::PortRead { port } => self.port_read(vcpu, port, step),
+            Exit::PortWrite { port, .. } => self.port_write(vcpu, port, step),
             other => unreachable!("no exit of an interrupt controller: {other:?}"),
         }
     }
 
-    /// `vcpu` executes OUT to `port`: wakes the thread of the device whose doorbell is there (ioeventfd), or writes to
-    /// the PICs or the PIT.
-    fn port_write(&mut self, vcpu: VcpuId, port: u16, value: u32, step: &mut Step<'_>) {
+    /// `vcpu` executes OUT to `port`: wakes the thread of the device whose doorbell is there (ioeventfd).
+    fn port_write(&mut self, vcpu: VcpuId, port: u16, step: &mut Step<'_>) {
         step.charge(Cost::PortWrite, 1);
         let at = &mut self.guests.vcpus[vcpu];
         at.counters.io_exits += 1;
@@ -35,19 +33,6 @@ impl InterruptWing {
         let bell = self.guests.vms[vm].doorbells.iter().find(|(known, _)| *known == port);
         if let Some(&(_, task)) = bell {
             self.threads.wake_task(task, step);
-        } else {
-            self.legacy_write(vcpu, port, value as u8, step);
         }
-    }
-
-    /// `vcpu` executes IN from `port`. Without a chip there it reads as 0xff.
-    fn port_read(&mut self, vcpu: VcpuId, port: u16, step: &mut Step<'_>) {
-        step.charge(Cost::PortWrite, 1);
-        self.guests.vcpus[vcpu].counters.io_exits += 1;
-        let value = self.legacy_read(vcpu, port, step).unwrap_or(0xff);
-        step.out.push(Command::Reply {
-            vcpu,
-            value: u64::from(value),
-        });
     }
 }

@@ -73,16 +73,14 @@ impl InterruptWing {
         }
         self.guests.vcpus[vcpu].requests.apic_update = true;
         // No vCPU runs yet, so none needs an IPI.
-        let (found, by_synic) = (self.ids_inhibit(vm), self.inhibits_by_synic(vm));
-        let inhibits = &mut self.guests.vms[vm].inhibits;
+        let found = self.ids_inhibit(vm);
+        let this = &mut self.guests.vms[vm];
+        let (inhibits, always) = (&mut this.inhibits, this.config.apic_inhibits);
         for (reason, inhibited) in found {
-            inhibits.set(reason, inhibited);
+            inhibits.set(reason, inhibited || always.has(reason));
         }
         if moved {
             inhibits.set(Inhibit::ApicBaseModified, true);
-        }
-        if by_synic {
-            inhibits.set(Inhibit::Hyperv, true);
         }
     }
 }

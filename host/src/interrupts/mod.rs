@@ -1,5 +1,5 @@
-//! Interrupts of guests: LAPIC, I/O APIC, PICs and PIT, the paravirtual ends of interrupt and IPI, and APIC
-//! virtualization by hardware.
+//! Interrupts of guests: LAPIC, I/O APIC, the paravirtual ends of interrupt and IPI, and APIC virtualization by
+//! hardware.
 //!
 //! - **One door**: code outside this folder calls the methods of [`InterruptWing`]. Each dispatches to emulation, AMD's
 //!   AVIC ([`avic`]) or Intel's APICv ([`apicv`]); no caller names a vendor.
@@ -14,14 +14,12 @@ mod inhibits;
 pub(crate) mod ioapic;
 mod kick;
 pub(crate) mod lapic;
-pub(crate) mod legacy;
 pub(crate) mod memory;
 mod mmio;
 mod mode;
 mod pv_eoi;
 mod pv_ipi;
 mod switch;
-mod synic;
 #[cfg(test)]
 mod tests;
 
@@ -38,7 +36,6 @@ use memory::HostMemory;
 
 pub use inhibits::{Inhibit, Inhibits};
 pub use ioapic::SavedIoapic;
-pub use legacy::{SavedLegacy, has_legacy_chip};
 pub(crate) use mode::{VcpuApic, VmApic};
 
 /// Delivers interrupts: VMs and vCPUs, the threads that an interrupt may wake, and what only interrupts need.

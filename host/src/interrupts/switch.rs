@@ -24,12 +24,14 @@ impl InterruptWing {
         }
     }
 
-    /// Adds or removes an inhibit reason of `vm`, and requests updates if that switches the hardware.
+    /// Adds or removes an inhibit reason of `vm`, and requests updates if that switches the hardware. Has no effect on a
+    /// reason of the configuration, which always holds.
     pub(crate) fn set_inhibit(&mut self, vm: VmId, reason: Inhibit, inhibited: bool, step: &mut Step<'_>) {
         let was_on = self.inhibits(vm).is_empty();
-        let all = &mut self.guests.vms[vm].inhibits;
-        let before = *all;
-        all.set(reason, inhibited);
+        let this = &mut self.guests.vms[vm];
+        let before = this.inhibits;
+        let all = &mut this.inhibits;
+        all.set(reason, inhibited || this.config.apic_inhibits.has(reason));
         if *all == before || !self.virtualizes(vm) {
             return;
         }

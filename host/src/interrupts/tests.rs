@@ -3,7 +3,8 @@
 use alloc::vec::Vec;
 
 use holdfast_abi::avic::{IncompleteIpi, IpiFailure};
-use holdfast_abi::{Memory, cpuid, lapic as reg, msr, posted, vmcb};
+use holdfast_abi::{Memory, cpuid, lapic as reg, posted, vmcb};
+use proptest::prelude::*;
 
 use super::apicv::VmxPart;
 use super::avic::{AvicEnable, SvmPart};
@@ -286,72 +287,44 @@ fn apicv_is_inhibited_by_what_concerns_it() {
     }
 }
 
-/// As [`host`], with a SynIC.
-fn host_with_synic(change: impl FnOnce(&mut HostConfig)) -> Host {
-    let mut host = host(change);
-    host.wing.guests.vms[VmId(0)].config.synic = true;
-    host
-}
-
-/// Writes an MSR of `vcpu`. Returns whether the write is legal.
-fn write_msr(host: &mut Host, vcpu: VcpuId, msr: u32, value: u64) -> bool {
-    let ((), out) = on(host, |host, step| host.wing.write_msr(vcpu, msr, value, step));
-    !out.contains(&Command::Fault { vcpu })
-}
-
 #[test]
-fn hardware_is_off_while_a_vcpu_has_a_vector_with_automatic_eoi() {
-    for change in [with_avic as fn(&mut HostConfig), with_apicv] {
-        let mut host = host_with_synic(change);
-        let auto = |vector: u64| msr::HV_SINT_AUTO_EOI | vector;
-        let writes = [
-            (V0, msr::HV_SINT_FIRST, 0x41, true),
-            (V0, msr::HV_SINT_FIRST, auto(0x41), false),
-            (V1, msr::HV_SINT_LAST, auto(0x42) | msr::HV_SINT_MASKED, false),
-            (V0, msr::HV_SINT_FIRST, msr::HV_SINT_MASKED, false),
-            (V1, msr::HV_SINT_LAST, auto(3) | msr::HV_SINT_MASKED, true),
-            (V1, msr::HV_SINT_LAST, auto(0xff), false),
-            (V1, msr::HV_SINT_LAST, 0xff, true),
-        ];
-        for (vcpu, register, value, hardware) in writes {
-            assert!(write_msr(&mut host, vcpu, register, value), "{value:#x}");
-            assert_eq!(host.wing.interrupts.wants_hardware(V0), hardware, "{value:#x}");
-        }
-        let first = &host.wing.guests.vcpus[V0].counters;
-        assert_eq!(first.apicv_inhibit_changed, 4);
-    }
-}
-
-#[test]
-fn any_write_to_the_synic_has_a_meaning_or_faults() {
-    let mut state = 7_u64;
-    let mut random = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        state >> 20
-    };
-    let (mut with, mut without) = (host_with_synic(with_avic), host(with_avic));
-    for _ in 0..5_000 {
-        let register = msr::HV_SCONTROL + (random() % 0x24) as u32;
-        let value = random() << (random() % 44) | random();
-        assert!(!write_msr(&mut without, V0, register, value), "it is not offered");
-        let is_sint = (msr::HV_SINT_FIRST..=msr::HV_SINT_LAST).contains(&register);
-        let legal = match register {
-            msr::HV_SCONTROL | msr::HV_EOM => true,
-            _ => is_sint && (value as u8 >= 16 || value & msr::HV_SINT_MASKED != 0),
-        };
+fn each_reason_has_a_name_of_its_own() {
+    for (index, reason) in Inhibit::ALL.into_iter().enumerate() {
         assert_eq!(
-            write_msr(&mut with, V0, register, value),
-            legal,
-            "{register:#x} {value:#x}"
+            (reason as usize, Inhibit::by_name(reason.name())),
+            (index, Some(reason))
         );
-        let ((), out) = on(&mut with, |host, step| host.wing.read_msr(V0, register, step));
-        let readable = is_sint || matches!(register, msr::HV_SCONTROL | msr::HV_SVERSION | msr::HV_EOM);
-        assert_eq!(out.contains(&Command::Fault { vcpu: V0 }), !readable, "{register:#x}");
-        if legal && register != msr::HV_EOM {
-            assert!(out.contains(&Command::Reply { vcpu: V0, value }), "{register:#x}");
+    }
+    assert_eq!(Inhibit::by_name("PIT_REINJ"), None);
+}
+
+proptest! {
+    /// Whatever comes and goes in a run, hardware is off as long as a reason of the configuration or of the run holds.
+    #[test]
+    fn a_reason_of_the_configuration_never_ends(
+        (always, intel) in (0_u32..1 << Inhibit::ALL.len(), any::<bool>()),
+        changes in proptest::collection::vec((0..Inhibit::ALL.len(), any::<bool>()), 0..40),
+    ) {
+        let mut host = host(if intel { with_apicv } else { with_avic });
+        let vm = VmId(0);
+        let mut expected = Inhibits::NONE;
+        for reason in Inhibit::ALL {
+            expected.set(reason, always >> reason as u8 & 1 == 1);
         }
-        let sints = with.wing.guests.vcpus[V0].apic.synic.sints;
-        let ends = |sint: &u64| sint & msr::HV_SINT_AUTO_EOI != 0 && *sint as u8 >= 16;
-        assert_eq!(with.wing.interrupts.wants_hardware(V0), !sints.iter().any(ends));
+        let row = &mut host.wing.guests.vms[vm];
+        (row.config.apic_inhibits, row.inhibits) = (expected, expected);
+        let configured = expected;
+        for (index, inhibited) in changes {
+            let reason = Inhibit::ALL[index];
+            on(&mut host, |host, step| host.wing.interrupts.set_inhibit(vm, reason, inhibited, step));
+            expected.set(reason, inhibited || configured.has(reason));
+            prop_assert_eq!(host.apic_inhibits(vm), Some(expected));
+            let concerns = if intel { expected.of_apicv() } else { expected };
+            prop_assert_eq!(host.wing.interrupts.wants_hardware(V0), concerns.is_empty());
+        }
+        let names: Vec<Inhibit> = expected.reasons().collect();
+        let mut again = Inhibits::NONE;
+        names.iter().for_each(|reason| again.set(*reason, true));
+        prop_assert_eq!(again, expected);
     }
 }

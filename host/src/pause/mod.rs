@@ -187,9 +187,7 @@ impl VcpuWing {
             done,
         });
         if done {
-            let favored = u64::from(self.threads.sched.favored);
             self.guests.vcpus[vcpu].counters.directed_yield_successful += 1;
-            self.guests.vcpus[vcpu].counters.directed_yield_favored += favored;
             let in_userspace = self.guests.vcpus[target].state == VcpuState::Userspace;
             self.guests.vcpus[vcpu].counters.directed_yield_userspace += u64::from(in_userspace);
         }

@@ -25,11 +25,8 @@ impl Scheduler {
         }
         let (there, entity) = (to.pcpu, to.entity);
         self.hierarchy.mark(entity, Mark::Next);
-        self.favored = there == pcpu && self.favor(pcpu, target);
         self.yield_current(pcpu);
-        if there == pcpu {
-            self.insist(pcpu, step);
-        } else {
+        if there != pcpu {
             self.resched(there, step);
         }
         true

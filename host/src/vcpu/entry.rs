@@ -24,7 +24,6 @@ impl VcpuWing {
         let at = &self.guests.vcpus[vcpu];
         let looks = (at.requests.event || at.window) && !at.virtualization.is_active();
         let inject = self.inject(vcpu, step);
-        self.hold_window(vcpu, step);
         self.tell_cr8(vcpu, step);
         if looks && !self.is_virtualized(vcpu) {
             self.interrupts.offer_pv_eoi(vcpu, step);
@@ -50,8 +49,7 @@ impl VcpuWing {
         }
         let window = core::mem::take(&mut at.window);
         let again = at.pending.undelivered.take();
-        let external = at.has_external();
-        if !event && !window && again.is_none() && !external {
+        if !event && !window && again.is_none() {
             return None;
         }
         let nmi = again.is_none() && at.pending.has_nmi();
@@ -61,25 +59,16 @@ impl VcpuWing {
         }
         step.charge(Cost::Inject, u32::from(busy));
         let takes = at.guest.interrupts_enabled && !busy;
-        if external && takes {
-            return Some(self.inject_external(vcpu, window, step));
-        }
         // A non-maskable interrupt that finds the event slot taken is injected when the window opens.
         let vector = at.apic.deliverable();
-        if vector.is_none() && !external && !(again.is_some() && at.pending.has_nmi()) {
+        if vector.is_none() && !(again.is_some() && at.pending.has_nmi()) {
             return again;
         }
         if let Some(vector) = vector.filter(|_| takes) {
             at.apic.take(vector);
             at.counters.irq_injections += 1;
             step.charge(Cost::Inject, 1);
-            // It was the highest vector: no other is deliverable before its EOI, which requests an evaluation. One that
-            // has ended already holds back no other.
-            if at.apic.synic.ends(vector) {
-                at.counters.auto_eoi += 1;
-                at.window = at.apic.deliverable().is_some();
-                step.charge(Cost::InterruptWindow, u32::from(at.window && !window));
-            }
+            // It was the highest vector: no other is deliverable before its EOI, which requests an evaluation.
             return Some(vector);
         }
         at.window = true;
@@ -89,59 +78,17 @@ impl VcpuWing {
         again
     }
 
-    /// Returns the vector to inject while hardware delivers from IRR: an injection that the last exit interrupted, or
-    /// an interrupt of the PICs. A non-maskable interrupt is injected as well.
+    /// Returns the vector to inject while hardware delivers from IRR: an injection that the last exit interrupted. A
+    /// non-maskable interrupt is injected as well.
     fn inject_with_hardware_delivery(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Option<u8> {
         let at = &mut self.guests.vcpus[vcpu];
-        let window = core::mem::take(&mut at.window);
+        at.window = false;
         let again = at.pending.undelivered.take();
-        let nmi = again.is_none() && at.pending.has_nmi();
-        if nmi {
+        if again.is_none() && at.pending.has_nmi() {
             step.charge(Cost::Inject, 1);
             at.inject_nmi(step);
         }
-        if !at.has_external() {
-            return again;
-        }
-        if at.guest.interrupts_enabled && again.is_none() && !nmi {
-            return Some(self.inject_external(vcpu, window, step));
-        }
-        // Without windows, `hold_window` sees to it.
-        at.window = at.virtualization.has_windows();
-        step.charge(Cost::InterruptWindow, u32::from(at.window && !window));
         again
-    }
-
-    /// Returns the vector of the PICs, which `vcpu` takes with this entry. `window`: the last entry opened one.
-    fn inject_external(&mut self, vcpu: VcpuId, window: bool, step: &mut Step<'_>) -> u8 {
-        let vector = self.interrupts.acknowledge_external(vcpu, step);
-        let at = &mut self.guests.vcpus[vcpu];
-        at.counters.irq_injections += 1;
-        at.counters.external_injections += 1;
-        step.charge(Cost::Inject, 1);
-        // What else is pending waits for the end of its handler.
-        at.requests.event = false;
-        let by_hardware = at.virtualization.is_active();
-        let waits = at.has_external() || !by_hardware && at.apic.deliverable().is_some();
-        at.window = waits && at.virtualization.has_windows();
-        step.charge(Cost::InterruptWindow, u32::from(at.window && !window));
-        vector
-    }
-
-    /// Switches AVIC off before this entry if an interrupt of the PICs waits for `vcpu` to enable interrupts, and on
-    /// again when none does (`svm_enable_irq_window`).
-    fn hold_window(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let waits = self.guests.vcpus[vcpu].has_external();
-        self.interrupts.external_waits(vcpu, waits, step);
-        if !core::mem::take(&mut self.guests.vcpus[vcpu].requests.apic_update) {
-            return;
-        }
-        self.interrupts.update(vcpu, step.pcpu);
-        let at = &mut self.guests.vcpus[vcpu];
-        let event = core::mem::take(&mut at.requests.event);
-        let window = !at.virtualization.is_active() && (at.window || waits || event);
-        step.charge(Cost::InterruptWindow, u32::from(window && !at.window));
-        at.window = window;
     }
 
     /// Keeps CR8 in line with the LAPIC, and intercepts its writes while the task priority holds back an interrupt.

@@ -64,7 +64,6 @@ impl VcpuWing {
         at.steal.msr = 0;
         let (task, timer) = (at.task, at.timer);
         at.set_state(VcpuState::Dead, step);
-        self.interrupts.external_waits(vcpu, false, step);
         self.threads.timers.cancel(Timer::Lapic(timer));
         self.threads.timers.cancel(Timer::Sleep(task));
         self.threads.sched.exit(step.pcpu);

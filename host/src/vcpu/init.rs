@@ -43,7 +43,6 @@ impl VcpuWing {
         self.guests.change_apic(vcpu, Lapic::init);
         self.interrupts.forget(vcpu);
         self.interrupts.apic_ids_changed(vm, step);
-        self.interrupts.external_waits(vcpu, false, step);
         let at = &mut self.guests.vcpus[vcpu];
         at.guest = GuestState::default();
         // A SIPI may have come right after the INIT.

@@ -8,7 +8,7 @@ use core::fmt;
 
 use crate::boundary::{GuestState, Nanos, VcpuId, VmId};
 use crate::guests::Guests;
-use crate::interrupts::lapic::{Lapic, REGISTERS, SINTS, SavedTimer, Synic};
+use crate::interrupts::lapic::{REGISTERS, SavedTimer};
 use crate::timers::Timer;
 use crate::vcpu::wing::VcpuWing;
 use crate::vcpu::{Activity, MpState, PendingEvents};
@@ -38,10 +38,6 @@ pub struct SavedVcpu {
     pub pv_eoi_msr: u64,
     /// The MSR of halt polling: 1 unless the guest polls itself.
     pub poll_control_msr: u64,
-    /// The SynIC's control register.
-    pub synic_control: u64,
-    /// The SynIC's SINT registers.
-    pub sints: [u64; SINTS],
     /// The vCPU was in guest mode with bit 0 of the PV EOI word set. [`GuestState::pv_eoi`] then says whether it still
     /// was.
     pub pv_eoi_pending: bool,
@@ -78,8 +74,6 @@ pub enum RestoreError {
     BadStealTime(u64),
     /// The VM is not offered PV EOI, or the word is unaligned or not in memory.
     BadPvEoi(u64),
-    /// The VM is not offered a SynIC, or an unmasked SINT has a vector below 16.
-    BadSynic,
     /// The MSR of halt polling is neither 0 nor 1, or it is 0 and the VM is not offered it.
     BadPollControl(u64),
 }
@@ -101,7 +95,6 @@ impl fmt::Display for RestoreError {
             RestoreError::BadPollControl(value) => {
                 write!(f, "poll-control msr {value:#x}: not offered, or reserved bits set")
             }
-            RestoreError::BadSynic => write!(f, "synic: not offered, or a sint with a vector below 16"),
             RestoreError::BadPvEoi(value) => {
                 write!(
                     f,
@@ -130,8 +123,6 @@ impl Guests {
             steal_time_msr: at.steal.msr,
             pv_eoi_msr: at.pv_eoi.msr,
             poll_control_msr: at.halt.poll_control_msr(),
-            synic_control: at.apic.synic.control,
-            sints: at.apic.synic.sints,
             pv_eoi_pending: at.pv_eoi.pending,
         }
     }
@@ -170,12 +161,6 @@ impl VcpuWing {
         });
         if saved.pv_eoi_msr != 0 && !self.interrupts.register_pv_eoi(vcpu, saved.pv_eoi_msr) {
             return Err(RestoreError::BadPvEoi(saved.pv_eoi_msr));
-        }
-        let (offered, unused) = (self.guests.vm_of(vcpu).config.synic, Synic::default());
-        let used = (saved.synic_control, saved.sints) != (unused.control, unused.sints);
-        let load = |apic: &mut Lapic| apic.synic.load(saved.synic_control, saved.sints);
-        if used && !(offered && self.guests.change_apic(vcpu, load)) {
-            return Err(RestoreError::BadSynic);
         }
         if saved.poll_control_msr != 1 && !self.control_polling(vcpu, saved.poll_control_msr) {
             return Err(RestoreError::BadPollControl(saved.poll_control_msr));

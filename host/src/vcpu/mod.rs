@@ -81,7 +81,7 @@ pub struct PendingEvents {
     pub init: bool,
     /// A pending SIPI with its vector.
     pub sipi: Option<u8>,
-    /// A vector that was injected and not delivered. It is in ISR already, that of its LAPIC or of the PICs.
+    /// A vector that was injected and not delivered. It is in ISR already.
     pub undelivered: Option<u8>,
 }
 
@@ -224,10 +224,6 @@ pub(crate) struct Vcpu {
     pub(crate) cpu: Option<u32>,
     /// Its last entry opened an interrupt window.
     pub(crate) window: bool,
-    /// The output of the VM's PICs is high.
-    pub(crate) external: bool,
-    /// An interrupt of the PICs waits until it enables interrupts.
-    pub(crate) external_waits: bool,
     pub(crate) halt: HaltPoll,
     pub(crate) steal: Steal,
     pub(crate) pv_eoi: PvEoi,
@@ -268,8 +264,6 @@ impl Vcpu {
             ran: false,
             cpu: None,
             window: false,
-            external: false,
-            external_waits: false,
             halt: HaltPoll::default(),
             steal: Steal::default(),
             pv_eoi: PvEoi::default(),
@@ -315,7 +309,7 @@ impl Vcpu {
                 self.pv_unhalted
                     || self.pending.init
                     || self.pending.has_nmi()
-                    || (self.guest.interrupts_enabled && (self.has_external() || self.apic.deliverable().is_some()))
+                    || (self.guest.interrupts_enabled && self.apic.deliverable().is_some())
             }
             MpState::Uninitialized => self.pending.init,
             MpState::InitReceived => self.pending.init || self.pending.sipi.is_some(),
@@ -325,11 +319,6 @@ impl Vcpu {
     /// Returns whether an interrupt is pending that the guest would take with interrupts enabled, or is posted.
     pub(crate) fn has_interrupt(&mut self) -> bool {
         self.virtualization.is_posted() || self.apic.deliverable().is_some()
-    }
-
-    /// Returns whether an interrupt of the PICs is pending that its LAPIC passes on.
-    pub(crate) fn has_external(&self) -> bool {
-        self.external && self.apic.passes_external()
     }
 
     /// Injects a pending non-maskable interrupt with the next entry.

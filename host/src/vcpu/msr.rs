@@ -26,7 +26,6 @@ impl VcpuWing {
             msr::STEAL_TIME if vm.config.steal_time => Some(at.steal.msr),
             msr::PV_EOI if vm.config.pv_eoi => Some(at.pv_eoi.msr),
             msr::POLL_CONTROL if vm.config.poll_control => Some(at.halt.poll_control_msr()),
-            msr::HV_SCONTROL..=msr::HV_SINT_LAST if vm.config.synic => at.apic.synic.read(msr),
             msr::X2APIC_BASE..=msr::X2APIC_LAST if at.apic.is_x2apic() => match msr {
                 msr::X2APIC_ICR => Some(at.apic.icr()),
                 _ => {
@@ -61,7 +60,6 @@ impl VcpuWing {
             msr::STEAL_TIME => self.register_steal_time(vcpu, value),
             msr::PV_EOI => self.interrupts.register_pv_eoi(vcpu, value),
             msr::POLL_CONTROL => self.control_polling(vcpu, value),
-            msr::HV_SCONTROL..=msr::HV_SINT_LAST => self.interrupts.write_synic(vcpu, msr, value, step),
             msr::X2APIC_BASE..=msr::X2APIC_LAST if self.guests.vcpus[vcpu].apic.is_x2apic() => {
                 self.write_x2apic(vcpu, msr, value, step)
             }

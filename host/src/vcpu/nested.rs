@@ -50,7 +50,7 @@ impl VcpuWing {
         if at.virtualization.is_hardware() {
             at.apic.expect_requests();
         }
-        if at.pending.has_nmi() || at.has_external() || at.has_interrupt() {
+        if at.pending.has_nmi() || at.has_interrupt() {
             self.leave_nested(vcpu, step);
         }
     }

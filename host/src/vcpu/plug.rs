@@ -52,7 +52,6 @@ impl VcpuWing {
             return;
         }
         self.guests.change_apic(vcpu, Lapic::power_on);
-        self.interrupts.synic_changed(vcpu, step);
         self.reset(vcpu, step);
         let at = &mut self.guests.vcpus[vcpu];
         at.requests.apic_update = at.virtualization.is_hardware();
@@ -114,7 +113,6 @@ impl VcpuWing {
         this.doorbells.clear();
         this.ioapic = Default::default();
         self.threads.timers.cancel(Timer::Ioapic(vm));
-        self.interrupts.end_legacy(vm);
         self.interrupts.remove_devices(vm);
         for vcpu in self.guests.vcpus_of(vm) {
             self.unplug(vcpu, step);

@@ -124,7 +124,7 @@ impl Hostility {
             0 => Event::Inhibit {
                 pcpu,
                 vm,
-                reason: [Inhibit::BlockIrq, Inhibit::PitReinject][self.random.below(2) as usize],
+                reason: Inhibit::ALL[self.random.below(14) as usize],
                 inhibited: self.random.below(3) == 0,
             },
             1..4 => Event::Line {
@@ -216,22 +216,11 @@ impl Hostility {
         }
     }
 
-    /// Writes to the PICs and the PIT, mostly what makes them interrupt, and now and then reads them.
+    /// Writes to a port, which has no device.
     fn use_ports(&mut self, pcpu: u32, vcpu: u32) {
-        let ports = [0x20, 0x21, 0x21, 0xa0, 0xa1, 0x40, 0x40, 0x43];
-        let port = ports[self.random.below(8) as usize];
-        let any = self.word() as u8;
-        let value = match (port, self.random.below(4)) {
-            (_, 0) => any,
-            (0x20 | 0xa0, _) => [0x11, 0x13, 0x20, 0x60][usize::from(any & 3)],
-            (0x43, _) => [0x34, 0x30, 0x36, 0x12][usize::from(any & 3)],
-            (0x40, _) => 1,
-            _ => [0x31, 0x41, 3, 0][usize::from(any & 3)],
-        };
-        let value = u32::from(value);
+        let (port, value) = (self.random.below(1 << 16) as u16, self.word());
         self.go_on(pcpu, vcpu, |rig| rig.exit(pcpu, Exit::PortWrite { port, value }));
-        self.go_on(pcpu, vcpu, |rig| rig.exit(pcpu, Exit::PortRead { port }));
-        let lint0 = [0x700, 0x700, lapic::LVT_MASKED][usize::from(any) % 3];
+        let lint0 = [0x700, 0x700, lapic::LVT_MASKED][value as usize % 3];
         self.go_on(pcpu, vcpu, |rig| rig.store(pcpu, lapic::LVT_LINT0, lint0));
     }
 

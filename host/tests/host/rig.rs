@@ -4,7 +4,7 @@
 use holdfast_abi::{lapic, msr, posted};
 use holdfast_host::{
     ApicRegisters, Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Nanos, PcpuId, Run, VcpuId,
-    VcpuState, VmConfig, VmId,
+    VcpuState, VmConfig,
 };
 use holdfast_machine::avic::AvicHardware;
 use holdfast_machine::iommu::{Delivery, Iommu, Notice};
@@ -100,11 +100,6 @@ impl Rig {
                 .expect("a state that was saved");
             to.cpus[vcpu as usize].window = false;
             to.cpus[vcpu as usize].cr8_intercepted = false;
-        }
-        for vm in 0..1 + u32::from(self.second_vm) {
-            let saved = self.host.save_legacy(VmId(vm), Nanos(self.now));
-            let now = Nanos(to.now);
-            to.host.restore_legacy(VmId(vm), &saved, now).expect("a VM");
         }
         to.start();
         to

@@ -6,7 +6,7 @@ use holdfast_host::{Nic, VmConfig, VmGroup};
 use holdfast_kvm::Host;
 use holdfast_lab::plan::{Cell, Plan};
 use holdfast_sim::Config;
-use holdfast_workloads::{BootTimer, Reach, Workload};
+use holdfast_workloads::{Reach, Workload};
 
 use crate::linux::Linux;
 
@@ -110,14 +110,10 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
             halt_poll_cap_ns: _,
             // The VMM's own devices take the time that they take.
             device_ns: _,
-            sev,
-            pit_reinject,
-            // It follows `auto_eoi`.
-            synic,
+            apic_inhibits,
             // No keys of an experiment set these.
             msi_ext_dest_id: _,
             memory_bytes: _,
-            apic_inhibits: _,
         } = vm.host;
         if steal_time && !preempted_flag {
             refuse("preempted_flag", "KVM keeps the flag wherever it offers steal_time");
@@ -128,17 +124,8 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
         if waits_for_sipi {
             refuse("starts_cpus", "the VMM starts all CPUs of a guest at once");
         }
-        if sev {
-            refuse("sev", "the VMM starts no encrypted guests");
-        }
-        if pit_reinject {
-            refuse("pit_reinject", "the VMM gives its guests no PIT");
-        }
-        if vm.boot.kernel.boot_timer == BootTimer::Pit {
-            refuse("boot_timer", "the VMM gives its guests no PIT");
-        }
-        if synic {
-            refuse("auto_eoi", "the VMM gives its guests no SynIC");
+        if !apic_inhibits.is_empty() {
+            refuse("apic_inhibits", "KVM finds the reasons itself");
         }
         if cpu_pm && !passes_halts() {
             refuse("cpu_pm", "this host's KVM cannot pass HLT and PAUSE through to a guest");

@@ -15,7 +15,6 @@ const LATER_NS: u64 = 10_000_000;
 impl InterruptWing {
     /// The device at `pin` of `vm` asserts or releases its line.
     pub(crate) fn set_line(&mut self, vm: VmId, pin: u32, level: bool, step: &mut Step<'_>) {
-        self.set_pic_line(vm, pin, level, step);
         if self.guests.vms[vm].ioapic.set_line(pin, level) {
             self.send_pin(vm, pin, step);
         }

@@ -290,13 +290,6 @@ impl Engine {
             self.empty_tlb(vcpu);
             self.set_state(vcpu, VcpuState::Userspace);
         }
-        let stopped = Nanos(self.clock.now.nanos());
-        for vm in self.vms.ids() {
-            let chips = self.host.save_legacy(vm, stopped);
-            if let Err(error) = host.restore_legacy(vm, &chips, resumes) {
-                self.end.invalid(error);
-            }
-        }
         let before = std::mem::replace(&mut self.host, host);
         self.emit(&Happened::HostCompared {
             host: &before,

@@ -179,7 +179,7 @@ pub struct VmConfig {
     pub waits_for_sipi: bool,
     /// Whether the guest is offered hardware virtualization (SVM or VMX), so that it can be a hypervisor.
     pub nested: bool,
-    /// Whether the VM is only added: its vCPUs are off until [`Event::VmStarts`](crate::Event::VmStarts).
+    /// Whether the VM is only added: its vCPUs are off until [`VmmEvent::VmStarts`](crate::VmmEvent::VmStarts).
     pub dormant: bool,
     /// The I/O APIC is the VMM's (QEMU `kernel-irqchip=split`, 4.5, uncertain). Accesses to it, and ends of its
     /// level-triggered interrupts, go to user space.
@@ -281,9 +281,9 @@ pub struct TaskConfig {
     pub affinity: Vec<u32>,
     /// Its task group. `None`: the root group.
     pub group: Option<GroupId>,
-    /// It is preempted only at its yield points ([`Event::TaskYields`](crate::Event::TaskYields)), like a task in the
+    /// It is preempted only at its yield points ([`TaskEvent::Yields`](crate::TaskEvent::Yields)), like a task in the
     /// kernel of a host without `CONFIG_PREEMPT`.
     pub voluntary: bool,
-    /// It does not run until another task starts it ([`Event::TaskStarts`](crate::Event::TaskStarts)).
+    /// It does not run until another task starts it ([`TaskEvent::Starts`](crate::TaskEvent::Starts)).
     pub dormant: bool,
 }

@@ -6,7 +6,9 @@
 
 use alloc::vec::Vec;
 
-use crate::boundary::{Command, Cost, Event, HostInterrupt, Nanos, PcpuId, Run, TaskId, VcpuId};
+use crate::boundary::{
+    Command, Cost, Event, HardwareEvent, HostInterrupt, Nanos, PcpuId, Run, TaskEvent, TaskId, VcpuId, VmmEvent,
+};
 use crate::host::Host;
 use crate::step::Step;
 use crate::threads::{PendingWake, ThreadKind};
@@ -26,7 +28,7 @@ impl Host {
         let mut step = Step::new(now, pcpu, out);
         let doing = self.pcpus.rows[pcpu].doing;
         match event {
-            Event::Exit { exit, guest, .. } => {
+            Event::Hardware(HardwareEvent::Exit { exit, guest, .. }) => {
                 let Some(Run::Guest { vcpu, .. }) = doing else {
                     panic!("exit on pcpu {}, which is not in guest mode", pcpu.0)
                 };
@@ -36,46 +38,22 @@ impl Host {
                     After::Interrupt(interrupt) => self.interrupt(interrupt, &mut step),
                 }
             }
-            Event::Interrupt { interrupt, .. } => {
+            Event::Hardware(HardwareEvent::Interrupt { interrupt, .. }) => {
                 leave_idle(doing, pcpu, "interrupt", &mut step);
                 self.interrupt(interrupt, &mut step);
             }
-            Event::Msi { vm, address, data, .. } => {
-                leave_idle(doing, pcpu, "device event", &mut step);
-                self.wing.interrupts.msi(vm, address, data, &mut step);
-            }
-            Event::Line { vm, pin, level, .. } => {
-                leave_idle(doing, pcpu, "device event", &mut step);
-                self.wing.interrupts.set_line(vm, pin, level, &mut step);
-            }
-            Event::Inhibit {
-                vm, reason, inhibited, ..
-            } => {
-                leave_idle(doing, pcpu, "device event", &mut step);
-                self.wing.interrupts.set_inhibit(vm, reason, inhibited, &mut step);
-            }
-            Event::Affinity { vcpu, only, .. } => {
-                leave_idle(doing, pcpu, "device event", &mut step);
-                self.set_affinity(vcpu, only, &mut step);
-            }
-            Event::VcpuPlugs { .. } | Event::VcpuUnplugs { .. } | Event::VmStarts { .. } | Event::VmEnds { .. } => {
-                leave_idle(doing, pcpu, "work of a VMM", &mut step);
-                self.vmm_event(event, &mut step);
-            }
-            Event::Posted { .. } => {
+            Event::Hardware(HardwareEvent::Posted { .. }) => {
                 // The polling loop sees it in memory.
                 if self.poll_until(pcpu).is_some() {
                     self.finish(&mut step);
                 }
                 return self.end_polls(None, now, out);
             }
-            Event::VcpuRuns { vcpu, .. } => {
-                let Some(Run::Task(task)) = doing else {
-                    panic!("vcpu {} runs on pcpu {}, which runs no task", vcpu.0, pcpu.0)
-                };
-                self.wing.enter_run(task, vcpu, &mut step);
+            Event::Vmm(event) => {
+                leave_idle(doing, pcpu, "work of a VMM", &mut step);
+                self.vmm_event(event, &mut step);
             }
-            _ => {
+            Event::Task(event) => {
                 let Some(Run::Task(task)) = doing else {
                     panic!("{event:?} on pcpu {}, which runs no task", pcpu.0)
                 };
@@ -88,10 +66,16 @@ impl Host {
         self.end_polls(None, now, out);
     }
 
-    /// Handles `event` of a VMM: vCPUs and VMs come and go.
-    fn vmm_event(&mut self, event: Event, step: &mut Step<'_>) {
+    /// Handles `event` of a VMM or of the host's side of a device.
+    fn vmm_event(&mut self, event: VmmEvent, step: &mut Step<'_>) {
         match event {
-            Event::VcpuPlugs { vcpu, .. } => {
+            VmmEvent::Msi { vm, address, data, .. } => self.wing.interrupts.msi(vm, address, data, step),
+            VmmEvent::Line { vm, pin, level, .. } => self.wing.interrupts.set_line(vm, pin, level, step),
+            VmmEvent::Inhibit {
+                vm, reason, inhibited, ..
+            } => self.wing.interrupts.set_inhibit(vm, reason, inhibited, step),
+            VmmEvent::Affinity { vcpu, only, .. } => self.set_affinity(vcpu, only, step),
+            VmmEvent::VcpuPlugs { vcpu, .. } => {
                 let vm = self.wing.guests.vcpus[vcpu].vm;
                 assert!(!self.wing.guests.vms[vm].ended, "vm {} has ended", vm.0);
                 let executes = self.wing.guests.vcpus[vcpu].index == 0;
@@ -99,10 +83,9 @@ impl Host {
                 let at = &mut self.wing.guests.vcpus[vcpu];
                 at.counters.thread_changes += u64::from(at.pid.generation > 0);
             }
-            Event::VcpuUnplugs { vcpu, .. } => self.wing.unplug(vcpu, step),
-            Event::VmStarts { vm, .. } => self.wing.start_vm(vm, step),
-            Event::VmEnds { vm, .. } => self.wing.end_vm(vm, step),
-            other => unreachable!("no event of a VMM: {other:?}"),
+            VmmEvent::VcpuUnplugs { vcpu, .. } => self.wing.unplug(vcpu, step),
+            VmmEvent::VmStarts { vm, .. } => self.wing.start_vm(vm, step),
+            VmmEvent::VmEnds { vm, .. } => self.wing.end_vm(vm, step),
         }
     }
 
@@ -115,9 +98,9 @@ impl Host {
     }
 
     /// Handles `event` of `task`, which runs on the executing pCPU.
-    fn task_event(&mut self, task: TaskId, event: Event, step: &mut Step<'_>) {
+    fn task_event(&mut self, task: TaskId, event: TaskEvent, step: &mut Step<'_>) {
         match event {
-            Event::TaskSleeps { until, .. } => {
+            TaskEvent::Sleeps { until, .. } => {
                 let pending = &mut self.wing.threads.records[task].pending_wake;
                 if pending.take_if(|pending| *pending == PendingWake::Wake).is_some() {
                     return self.yield_point(step);
@@ -129,27 +112,27 @@ impl Host {
                 self.wing.threads.sched.sleep(step.pcpu);
                 self.reschedule(step);
             }
-            Event::TaskYields { .. } => self.yield_point(step),
-            Event::TaskGivesWay { .. } => {
+            TaskEvent::Yields { .. } => self.yield_point(step),
+            TaskEvent::GivesWay { .. } => {
                 self.wing.threads.sched.yield_current(step.pcpu);
                 self.reschedule(step);
             }
-            Event::TaskWakes { task: other, .. } | Event::TaskWakesSync { task: other, .. } => {
+            TaskEvent::Wakes { task: other, .. } | TaskEvent::WakesSync { task: other, .. } => {
                 self.wing.threads.check_plain(other);
-                step.sync = matches!(event, Event::TaskWakesSync { .. });
+                step.sync = matches!(event, TaskEvent::WakesSync { .. });
                 self.wing.threads.wake_task(other, step);
             }
-            Event::TaskStarts { task: other, .. } => {
+            TaskEvent::Starts { task: other, .. } => {
                 self.wing.threads.check_plain(other);
                 self.wing.threads.start_task(other, step);
             }
-            Event::TaskExecutes { .. } => {
+            TaskEvent::Executes { .. } => {
                 if let Some(to) = self.wing.threads.sched.leave_for_exec(task, step) {
                     self.reschedule(step);
                     self.wing.threads.sched.arrive(task, to, step);
                 }
             }
-            Event::TaskEnds { .. } => {
+            TaskEvent::Ends { .. } => {
                 let kept = self.wing.guests.planted.pause.dead_threads_stay;
                 self.wing.threads.records[task].generation += u32::from(!kept);
                 self.wing.threads.sched.exit(step.pcpu);
@@ -158,7 +141,7 @@ impl Host {
                     self.wing.threads.start_task(task, step);
                 }
             }
-            other => unreachable!("no event of a task: {other:?}"),
+            TaskEvent::RunsVcpu { vcpu, .. } => self.wing.enter_run(task, vcpu, step),
         }
     }
 

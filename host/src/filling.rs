@@ -69,7 +69,7 @@ impl Host {
     /// all vCPUs are runnable, or only vCPU 0 ([`VmConfig::waits_for_sipi`]), with interrupts masked and CPL 0.
     /// `affinity` gives the pCPUs that each vCPU may run on; an empty or missing entry means all.
     ///
-    /// If the host runs, [`Event::VmStarts`](crate::Event::VmStarts) must follow. The VM then gets the ids, the threads
+    /// If the host runs, [`VmmEvent::VmStarts`](crate::VmmEvent::VmStarts) must follow. The VM then gets the ids, the threads
     /// and the task groups of a VM that has ended, if there is one with as many vCPUs, the same nice level and the same
     /// groups.
     ///
@@ -217,7 +217,7 @@ impl Host {
     /// Makes [`Host::start`] start `task`, which was added dormant.
     ///
     /// # Errors
-    /// Fails if the host runs. There, another task starts it ([`Event::TaskStarts`](crate::Event::TaskStarts)).
+    /// Fails if the host runs. There, another task starts it ([`TaskEvent::Starts`](crate::TaskEvent::Starts)).
     ///
     /// # Panics
     /// If there is no such task.

@@ -22,7 +22,6 @@ mod guests;
 mod host;
 mod ids;
 mod interrupts;
-pub mod net;
 mod pause;
 mod pcpus;
 mod sched;
@@ -32,8 +31,8 @@ mod timers;
 mod vcpu;
 
 pub use boundary::{
-    Command, Cost, Event, Exit, GroupId, GuestState, HostInterrupt, Nanos, PcpuId, PcpuPlace, Run, TaskId, VcpuId,
-    VcpuState, VmId,
+    Command, Cost, Event, Exit, GroupId, GuestState, HardwareEvent, HostInterrupt, Nanos, PcpuId, PcpuPlace, Run,
+    TaskEvent, TaskId, VcpuId, VcpuState, VmId, VmmEvent,
 };
 pub use config::{HostConfig, Nic, Quota, TaskConfig, TickPhase, VCPUS_MAX, VmConfig, VmGroup};
 pub use error::ConfigError;

@@ -4,7 +4,7 @@
 //! Whether they get the right ones in the right order, `apic_model` says. `docs/fuzzing.md` has the commands.
 
 use holdfast_abi::{lapic, msr};
-use holdfast_host::{AvicDriver, Event, Exit, HostConfig, Inhibit, PcpuId, VmConfig, VmId};
+use holdfast_host::{AvicDriver, Event, Exit, HostConfig, Inhibit, PcpuId, VmConfig, VmId, VmmEvent};
 use proptest::prelude::*;
 
 use crate::apic_model::Fault;
@@ -121,24 +121,24 @@ impl Hostility {
         let vm = VmId(0);
         let (data, destination, pin) = (self.interrupt(), self.destination(), self.random.below(24) as u32);
         let event = match self.random.below(8) {
-            0 => Event::Inhibit {
+            0 => Event::Vmm(VmmEvent::Inhibit {
                 pcpu,
                 vm,
                 reason: Inhibit::ALL[self.random.below(14) as usize],
                 inhibited: self.random.below(3) == 0,
-            },
-            1..4 => Event::Line {
+            }),
+            1..4 => Event::Vmm(VmmEvent::Line {
                 pcpu,
                 vm,
                 pin: pin % 4,
                 level: self.random.below(2) == 0,
-            },
-            _ => Event::Msi {
+            }),
+            _ => Event::Vmm(VmmEvent::Msi {
                 pcpu,
                 vm,
                 address: 0xfee0_0000 ^ u64::from(destination & 0xffff) << 12 ^ (self.random.below(4) << 2),
                 data,
-            },
+            }),
         };
         self.rig.event(event);
     }

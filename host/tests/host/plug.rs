@@ -3,7 +3,7 @@
 use holdfast_abi::{hypercall, lapic, msr};
 use holdfast_host::{
     Command, Event, Exit, HostConfig, MpState, Nanos, PauseHandling, PcpuId, Planted, PlugFaults, Quota, Run, VcpuId,
-    VcpuState, VmConfig, VmGroup, VmId,
+    VcpuState, VmConfig, VmGroup, VmId, VmmEvent,
 };
 
 use crate::spin::spinner;
@@ -66,7 +66,7 @@ fn a_vm_that_ends_leaves_the_cpus_to_the_others_and_its_ids_to_the_next() {
         world.run_until(100 * MS);
         assert!(world.guests[0].injected.len() > 100, "its timer ticks");
         world.trace = Some(Vec::new());
-        by_vmm(&mut world, |pcpu| Event::VmEnds { pcpu, vm: first });
+        by_vmm(&mut world, |pcpu| Event::Vmm(VmmEvent::VmEnds { pcpu, vm: first }));
         let later = world.now + 20 * MS;
         world.run_until(later);
         let ended = |command: &Command| *command == Command::VmEnded { vm: first };
@@ -85,7 +85,7 @@ fn a_vm_that_ends_leaves_the_cpus_to_the_others_and_its_ids_to_the_next() {
             .splice(0..3, [ticker(), Guest::hog(), Guest::hog()].map(off));
         assert_eq!(world.host.add_vm(&own, 3, &[]), Ok(first));
         assert_eq!(world.counter(first, "exits"), 0);
-        by_vmm(&mut world, |pcpu| Event::VmStarts { pcpu, vm: first });
+        by_vmm(&mut world, |pcpu| Event::Vmm(VmmEvent::VmStarts { pcpu, vm: first }));
         let end = world.now + 100 * MS;
         world.run_until(end);
         assert!(world.guests[0].injected.len() > 100, "its timer ticks");
@@ -106,7 +106,7 @@ fn a_vm_that_is_added_while_the_host_runs_waits_until_it_is_started() {
     world.guests.push(off(Guest::hog()));
     world.run_until(50 * MS);
     assert_eq!(ran(&world, 1..2), 0);
-    by_vmm(&mut world, |pcpu| Event::VmStarts { pcpu, vm: next });
+    by_vmm(&mut world, |pcpu| Event::Vmm(VmmEvent::VmStarts { pcpu, vm: next }));
     world.run_until(150 * MS);
     assert!(ran(&world, 1..2) > 40 * MS);
 }
@@ -143,7 +143,7 @@ fn a_vcpu_that_is_off_is_no_target_and_kicks_leave_nothing() {
     world.start();
     world.run_until(50 * MS);
     let vcpu = VcpuId(2);
-    by_vmm(&mut world, |pcpu| Event::VcpuUnplugs { pcpu, vcpu });
+    by_vmm(&mut world, |pcpu| Event::Vmm(VmmEvent::VcpuUnplugs { pcpu, vcpu }));
     while world.guests[2].life != VcpuState::Dead {
         let next = world.now + 100_000;
         world.run_until(next);
@@ -161,15 +161,17 @@ fn a_vcpu_that_is_off_is_no_target_and_kicks_leave_nothing() {
     assert_eq!((to_it, world.guests[2].ran), (0, before));
     assert!(yields > 10, "the others are yielded to");
     // It waits for SIPI, whatever was latched.
-    by_vmm(&mut world, |pcpu| Event::VcpuPlugs { pcpu, vcpu });
+    by_vmm(&mut world, |pcpu| Event::Vmm(VmmEvent::VcpuPlugs { pcpu, vcpu }));
     world.run_until(end + 50 * MS);
     assert_eq!(world.guests[2].ran, before);
     for data in [0x500, 0x600] {
-        by_vmm(&mut world, |pcpu| Event::Msi {
-            pcpu,
-            vm,
-            address: 0xfee0_2000,
-            data,
+        by_vmm(&mut world, |pcpu| {
+            Event::Vmm(VmmEvent::Msi {
+                pcpu,
+                vm,
+                address: 0xfee0_2000,
+                data,
+            })
         });
     }
     let end = world.now + 100 * MS;
@@ -203,7 +205,7 @@ fn leaves_nothing(faults: PlugFaults) -> [bool; 2] {
     world.start();
     world.run_until(20 * MS);
     let vcpu = VcpuId(1);
-    by_vmm(&mut world, |pcpu| Event::VcpuUnplugs { pcpu, vcpu });
+    by_vmm(&mut world, |pcpu| Event::Vmm(VmmEvent::VcpuUnplugs { pcpu, vcpu }));
     while world.guests[1].life != VcpuState::Dead {
         let next = world.now + 100_000;
         world.run_until(next);
@@ -214,7 +216,7 @@ fn leaves_nothing(faults: PlugFaults) -> [bool; 2] {
         && saved.steal_time_msr == 0
         && saved.mp_state == MpState::Uninitialized;
     // It comes back, and sleeps until a SIPI.
-    by_vmm(&mut world, |pcpu| Event::VcpuPlugs { pcpu, vcpu });
+    by_vmm(&mut world, |pcpu| Event::Vmm(VmmEvent::VcpuPlugs { pcpu, vcpu }));
     world.trace = Some(Vec::new());
     world.run_until(200 * MS);
     let touches = |command: &Command| matches!(*command, Command::StealTime { vcpu: of, .. } | Command::SetPreempted { vcpu: of, .. } if of == vcpu);
@@ -287,12 +289,12 @@ fn a_vm_in_the_place_of_one_that_ended_has_its_quota() {
     let vm = world.add_vm(&limited, &[], vec![Guest::hog()]);
     world.start();
     world.run_until(250 * MS);
-    by_vmm(&mut world, |pcpu| Event::VmEnds { pcpu, vm });
+    by_vmm(&mut world, |pcpu| Event::Vmm(VmmEvent::VmEnds { pcpu, vm }));
     world.run_until(500 * MS);
     let before = world.host.vm_throttling(vm, Nanos(world.now)).expect("a quota");
     assert_eq!(world.host.add_vm(&limited, 1, &[]), Ok(vm));
     world.guests[1] = off(Guest::hog());
-    by_vmm(&mut world, |pcpu| Event::VmStarts { pcpu, vm });
+    by_vmm(&mut world, |pcpu| Event::Vmm(VmmEvent::VmStarts { pcpu, vm }));
     let end = world.now + 1_000 * MS;
     world.run_until(end);
     let after = world.host.vm_throttling(vm, Nanos(world.now)).expect("the same quota");

@@ -2,7 +2,7 @@
 //! doubled by live migration, or by switching the hardware off and on.
 
 use holdfast_abi::{lapic, msr};
-use holdfast_host::{AvicDriver, Event, HostConfig, Inhibit, PcpuId, VcpuId, VmConfig, VmId};
+use holdfast_host::{AvicDriver, Event, HostConfig, Inhibit, PcpuId, VcpuId, VmConfig, VmId, VmmEvent};
 
 use crate::hardware::{PARTS, Part};
 use crate::rig::{Cpu, Rig, some_guest};
@@ -131,12 +131,12 @@ impl Storm {
     /// Interrupts one vCPU by a device, so that not all sleep.
     fn device(&mut self) {
         let to = self.random.below(u64::from(self.vcpus));
-        self.rig.event(Event::Msi {
+        self.rig.event(Event::Vmm(VmmEvent::Msi {
             pcpu: PcpuId(0),
             vm: VmId(0),
             address: 0xfee0_0000 | to << 12,
             data: u32::from(DEVICE),
-        });
+        }));
     }
 
     fn send(&mut self, pcpu: u32, vcpu: u32) {
@@ -290,12 +290,12 @@ fn switching_hardware_off_and_on_under_load_loses_no_interrupt() {
             if let Some(pcpu) = pcpu.map(PcpuId) {
                 inhibited = !inhibited;
                 let (vm, reason) = (VmId(0), Inhibit::BlockIrq);
-                storm.rig.event(Event::Inhibit {
+                storm.rig.event(Event::Vmm(VmmEvent::Inhibit {
                     pcpu,
                     vm,
                     reason,
                     inhibited,
-                });
+                }));
             }
         }
         assert!(storm.drains(), "seed {seed}, {part:?}");
@@ -364,7 +364,7 @@ impl Storm {
     /// Takes `vcpu` away under load, lets the others go on and send to it, and brings it back.
     fn replug(&mut self, vcpu: u32) {
         let id = VcpuId(vcpu);
-        self.by_vmm(|pcpu| Event::VcpuUnplugs { pcpu, vcpu: id });
+        self.by_vmm(|pcpu| Event::Vmm(VmmEvent::VcpuUnplugs { pcpu, vcpu: id }));
         while !self.rig.off[vcpu as usize] {
             self.step(true);
         }
@@ -377,13 +377,15 @@ impl Storm {
             let lost = &mut self.sent[(from * self.vcpus + vcpu) as usize];
             self.sends -= u64::from(std::mem::take(lost));
         }
-        self.by_vmm(|pcpu| Event::VcpuPlugs { pcpu, vcpu: id });
+        self.by_vmm(|pcpu| Event::Vmm(VmmEvent::VcpuPlugs { pcpu, vcpu: id }));
         for command in [0x500, 0x600] {
-            self.by_vmm(|pcpu| Event::Msi {
-                pcpu,
-                vm: VmId(0),
-                address: 0xfee0_0000 | u64::from(vcpu) << 12,
-                data: command,
+            self.by_vmm(|pcpu| {
+                Event::Vmm(VmmEvent::Msi {
+                    pcpu,
+                    vm: VmId(0),
+                    address: 0xfee0_0000 | u64::from(vcpu) << 12,
+                    data: command,
+                })
             });
         }
         // Its kernel does nothing else before it has booted.

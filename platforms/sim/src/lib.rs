@@ -4,8 +4,8 @@
 //! operation, pause loop, HLT, hypercall and LAPIC access. The hypervisor is the `host` crate, the hardware the
 //! `machine` crate. This crate joins them, and keeps the ledger of where the vCPUs' time went.
 //!
-//! Rooms, from below: `core` (time, the engine), `memory`, `cpus`, `apic`, `flows`, `guests`, `nested`, and `run` on
-//! top. The engine emits what happens to `books`, which change nothing but themselves.
+//! Rooms, from below: `core` (time, the engine), `memory`, `cpus`, `apic`, `flows`, `network` (the host's side of a guest's
+//! network), `guests`, `nested`, and `run` on top. The engine emits what happens to `books`, which change nothing but themselves.
 
 mod apic;
 mod books;
@@ -15,6 +15,7 @@ mod flows;
 mod guests;
 mod memory;
 mod nested;
+mod network;
 mod run;
 
 pub use self::core::failure::{CallOff, Failure};
@@ -30,6 +31,8 @@ pub use guests::process::Waits;
 pub use guests::thread::SimThread;
 pub use memory::dirty::DirtyLog;
 pub use memory::word::{Shared, SimAddress, SimWord};
+#[doc(hidden)]
+pub use network::DeviceQueue;
 pub use run::config::{Config, Group, HostTask, Stay, Vm};
 pub use run::migrating::{Audited, run_migrating};
 pub use run::outcome::{Outcome, VmOutcome};

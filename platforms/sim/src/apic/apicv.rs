@@ -5,7 +5,7 @@
 //! cost.
 
 use holdfast_abi::posted;
-use holdfast_host::{Event, Exit, HostInterrupt, HostMemory, PcpuId, VcpuId};
+use holdfast_host::{Event, Exit, HardwareEvent, HostInterrupt, HostMemory, PcpuId, VcpuId};
 use holdfast_machine::apicv::{Apicv, Exit as ApicvExit, WriteOutcome};
 use holdfast_machine::{ApicvModel, Picos};
 
@@ -46,7 +46,7 @@ impl Engine {
                 }
             }
             Activity::Host => self.pcpus[pcpu].held.notified = true,
-            Activity::Poll => self.step_host(pcpu, Event::Posted { pcpu }),
+            Activity::Poll => self.step_host(pcpu, Event::Hardware(HardwareEvent::Posted { pcpu })),
             Activity::Idle | Activity::Task(_) => {}
         }
     }

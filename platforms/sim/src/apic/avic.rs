@@ -4,7 +4,7 @@
 //! a target may stop. A doorbell is on its way for a while, and has no effect on a pCPU that is not in guest mode.
 
 use holdfast_abi::msr;
-use holdfast_host::{Event, Exit, PcpuId, Run};
+use holdfast_host::{Event, Exit, HardwareEvent, PcpuId, Run};
 use holdfast_machine::avic::{Targets, WriteOutcome, accepts_wrmsr};
 use holdfast_machine::{AvicModel, Picos};
 
@@ -38,7 +38,9 @@ impl Engine {
                 }
             }
             // A polling loop sees the interrupt in memory.
-            (Activity::Poll, _) | (Activity::Host, Run::Poll(_)) => self.step_host(pcpu, Event::Posted { pcpu }),
+            (Activity::Poll, _) | (Activity::Host, Run::Poll(_)) => {
+                self.step_host(pcpu, Event::Hardware(HardwareEvent::Posted { pcpu }))
+            }
             (_, Run::Guest { vcpu, .. }) => self.emit(&Happened::DoorbellMissed { vcpu }),
             _ => {}
         }

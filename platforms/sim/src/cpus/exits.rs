@@ -1,7 +1,10 @@
 //! The boundary between guest and host: exits, interrupts, the ends of host work and of tasks, and what a pCPU does
 //! after the host's work: it enters a guest, runs a task, polls, or idles.
 
-use holdfast_host::{Event, Exit, GuestState, HostInterrupt, Nanos, PcpuId, Run, TaskId, VcpuId, VcpuState};
+use holdfast_host::{
+    Event, Exit, GuestState, HardwareEvent, HostInterrupt, Nanos, PcpuId, Run, TaskEvent, TaskId, VcpuId, VcpuState,
+    VmmEvent,
+};
 use holdfast_machine::Picos;
 
 use crate::books::cause::Cause;
@@ -59,7 +62,7 @@ impl Engine {
         if is_entered {
             self.pcpus[pcpu].charged += hardware;
         }
-        self.step_host(pcpu, Event::Exit { pcpu, exit, guest });
+        self.step_host(pcpu, Event::Hardware(HardwareEvent::Exit { pcpu, exit, guest }));
     }
 
     /// The state that `vcpu`, which has left its guest, shows to the host. Takes back the bit of its PV EOI word.
@@ -93,7 +96,7 @@ impl Engine {
                 if is_call {
                     return self.call_handler(pcpu, Interrupted::Other);
                 }
-                self.step_host(pcpu, Event::Interrupt { pcpu, interrupt });
+                self.step_host(pcpu, Event::Hardware(HardwareEvent::Interrupt { pcpu, interrupt }));
             }
             activity @ (Activity::Idle | Activity::Poll) if is_call => {
                 if activity == Activity::Idle {
@@ -102,7 +105,9 @@ impl Engine {
                 }
                 self.call_handler(pcpu, Interrupted::Other);
             }
-            Activity::Idle | Activity::Poll => self.step_host(pcpu, Event::Interrupt { pcpu, interrupt }),
+            Activity::Idle | Activity::Poll => {
+                self.step_host(pcpu, Event::Hardware(HardwareEvent::Interrupt { pcpu, interrupt }))
+            }
         }
     }
 
@@ -153,7 +158,7 @@ impl Engine {
                     return self.run_network_thread(pcpu, id);
                 }
                 let until = rest.map(|rest| Nanos((now + rest).nanos()));
-                self.step_host(pcpu, Event::TaskSleeps { pcpu, until });
+                self.step_host(pcpu, Event::Task(TaskEvent::Sleeps { pcpu, until }));
             }
             activity @ (Activity::Guest(_) | Activity::Idle | Activity::Poll) => {
                 unreachable!("pcpu {} is {activity:?} and has an end event", pcpu.0)
@@ -199,14 +204,14 @@ impl Engine {
     /// makes a new one (QEMU's `device_del` and `device_add`).
     fn access_ends(&mut self, pcpu: PcpuId, task: TaskId, mut work: DeviceWork) {
         let Some(vcpu) = work.eject else {
-            return self.step_host(pcpu, Event::VcpuRuns { pcpu, vcpu: work.vcpu });
+            return self.step_host(pcpu, Event::Task(TaskEvent::RunsVcpu { pcpu, vcpu: work.vcpu }));
         };
         work.remaining = EJECTION;
         let event = if self.vcpus[vcpu].state == VcpuState::Dead {
             work.eject = None;
-            Event::VcpuPlugs { pcpu, vcpu }
+            Event::Vmm(VmmEvent::VcpuPlugs { pcpu, vcpu })
         } else {
-            Event::VcpuUnplugs { pcpu, vcpu }
+            Event::Vmm(VmmEvent::VcpuUnplugs { pcpu, vcpu })
         };
         self.tasks.in_vmm.insert(task, work);
         self.step_host(pcpu, event);

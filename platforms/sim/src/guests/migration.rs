@@ -20,7 +20,7 @@
 
 use std::collections::VecDeque;
 
-use holdfast_host::{Event, Host, HostConfig, MpState, Nanos, PcpuId, Run, SavedVcpu, VcpuId, VcpuState};
+use holdfast_host::{Event, Host, HostConfig, MpState, Nanos, PcpuId, Run, SavedVcpu, VcpuId, VcpuState, VmmEvent};
 use holdfast_machine::{Picos, Profile};
 use holdfast_workloads::stream_seed;
 
@@ -195,11 +195,11 @@ impl Engine {
         if let Activity::Task(task) = self.pcpus[by].activity {
             self.stop_task(by, task);
         }
-        let event = Event::Affinity {
+        let event = Event::Vmm(VmmEvent::Affinity {
             pcpu: by,
             vcpu: VcpuId(vcpu),
             only: Some(PcpuId(to)),
-        };
+        });
         self.step_host(by, event);
         if let Some(migrations) = &mut self.migrations {
             migrations.sent += 1;

@@ -1,4 +1,4 @@
-//! A guest's network device: it gives time to the host's threads behind it (`host/src/net`), and carries out their
+//! A guest's network device: it gives time to the host's threads behind it (`network`), and carries out their
 //! actions.
 //!
 //! A device that is hardware (`Nic::Assigned`) has no thread: its steps are events of their own. The guest writes to
@@ -7,8 +7,7 @@
 //! **One step at a time**: between two steps of a thread the host's scheduler may run another thread.
 
 use holdfast_abi::{msi, virtio};
-use holdfast_host::net::{Action, Connection};
-use holdfast_host::{ConfigError, Event, Host, Nic, PcpuId, TaskConfig, TaskId, VmId};
+use holdfast_host::{ConfigError, Event, Host, Nic, PcpuId, TaskConfig, TaskEvent, TaskId, VmId, VmmEvent};
 use holdfast_machine::Picos;
 
 use crate::core::clock::TimedEvent;
@@ -16,6 +15,7 @@ use crate::core::engine::Engine;
 use crate::core::failure::Failure;
 use crate::flows::flow::Handle;
 use crate::guests::tasks::{Drawn, Task};
+use crate::network::{Action, Connection};
 
 /// The vector that the guest's driver has requested for received packets.
 const VECTOR: u32 = 0x41;
@@ -141,14 +141,14 @@ impl Engine {
                 }
                 return self.run_task(pcpu, task, span);
             }
-            Action::WakeOther => Event::TaskWakes { pcpu, task: other },
-            Action::Signal => Event::Msi {
+            Action::WakeOther => Event::Task(TaskEvent::Wakes { pcpu, task: other }),
+            Action::Signal => Event::Vmm(VmmEvent::Msi {
                 pcpu,
                 vm,
                 address: msi::address(0),
                 data: VECTOR,
-            },
-            Action::Sleep => Event::TaskSleeps { pcpu, until: None },
+            }),
+            Action::Sleep => Event::Task(TaskEvent::Sleeps { pcpu, until: None }),
         };
         self.step_host(pcpu, event);
     }

@@ -29,6 +29,7 @@ mod step;
 mod threads;
 mod timers;
 mod vcpu;
+mod wings;
 
 pub use boundary::{
     Command, Cost, Event, Exit, GroupId, GuestState, HardwareEvent, HostInterrupt, Nanos, PcpuId, PcpuPlace, Run,

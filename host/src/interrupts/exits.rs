@@ -1,10 +1,10 @@
 //! Exits for interrupt controllers: emulated accesses, and what the hardware of either vendor leaves to software.
 
-use super::InterruptWing;
 use crate::boundary::{Cost, Exit, VcpuId};
 use crate::step::Step;
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// Handles `exit` of `vcpu`, which accessed an interrupt controller, an address without memory, or a port.
     ///
     /// # Panics

@@ -5,11 +5,12 @@ use alloc::vec::Vec;
 
 use holdfast_abi::lapic as reg;
 
-use super::{Inhibit, InterruptWing};
+use super::Inhibit;
 use crate::boundary::{VcpuId, VmId};
 use crate::step::Step;
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// Handles a new value in the register at `offset` of a LAPIC of `vm`.
     pub(crate) fn apic_register_written(&mut self, vm: VmId, offset: u32, step: &mut Step<'_>) {
         if matches!(offset, reg::ID | reg::LDR | reg::DFR) {

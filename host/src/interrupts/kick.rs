@@ -1,13 +1,13 @@
 //! Bringing a vCPU out of guest mode and into it, and waking its thread (docs/spec/host.md, "Wake and kick").
 
-use super::InterruptWing;
 use super::avic::handshake::{self, Presence};
 use crate::boundary::{VcpuId, VcpuState};
 use crate::step::Step;
 use crate::timers::Timer;
 use crate::vcpu::{Activity, Mode, Vcpu};
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// Makes `vcpu` check its requests: wakes its thread, or interrupts guest mode. Does nothing if the vCPU will check
     /// them anyway.
     pub(crate) fn kick(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {

@@ -3,11 +3,11 @@
 use holdfast_abi::{ioapic, lapic as reg, msr};
 
 use crate::boundary::{Command, Cost, VcpuId};
-use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::Action;
 use crate::step::Step;
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// Handles a store to the page where LAPICs are after reset.
     pub(crate) fn apic_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
         let address = msr::APIC_BASE_ADDRESS.wrapping_add(u64::from(offset));
@@ -25,7 +25,7 @@ impl InterruptWing {
         if self.guests.vcpus[vcpu].apic.is_at(address) {
             // Registers take stores of 32 bits (SDM volume 3, "Local APIC Register Address Map"). KVM ignores others.
             if bytes == 4 {
-                let (now, base) = (step.now, self.timer_base);
+                let (now, base) = (step.now, self.apics.timer_base);
                 let offset = (address % reg::PAGE_BYTES as u64) as u32;
                 let action = self
                     .guests

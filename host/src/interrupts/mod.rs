@@ -1,7 +1,7 @@
 //! Interrupts of guests: LAPIC, I/O APIC, the paravirtual ends of interrupt and IPI, and APIC virtualization by
 //! hardware.
 //!
-//! - **One door**: code outside this folder calls the methods of [`InterruptWing`]. Each dispatches to emulation, AMD's
+//! - **One door**: code outside this folder calls the methods of [`Wings`] here. Each dispatches to emulation, AMD's
 //!   AVIC ([`avic`]) or Intel's APICv ([`apicv`]); no caller names a vendor.
 //! - **Below the vCPU wing**: an interrupt pends, requests and wakes. It never runs a handler of an exit or a halt.
 
@@ -23,61 +23,15 @@ mod switch;
 #[cfg(test)]
 mod tests;
 
-use crate::boundary::{PcpuId, VcpuId, VmId};
-use crate::config::HostConfig;
-use crate::guests::Guests;
-use crate::ids::IdVec;
+use crate::boundary::{VcpuId, VmId};
 use crate::step::Step;
-use crate::threads::Threads;
-use alloc::vec::Vec;
-use avic::Iommu;
-use lapic::TimerBase;
-use memory::HostMemory;
+use crate::wings::Wings;
 
 pub use inhibits::{Inhibit, Inhibits};
 pub use ioapic::SavedIoapic;
 pub(crate) use mode::{VcpuApic, VmApic};
 
-/// Delivers interrupts: VMs and vCPUs, the threads that an interrupt may wake, and what only interrupts need.
-#[derive(Clone, Debug)]
-pub(crate) struct InterruptWing {
-    pub(crate) config: HostConfig,
-    pub(crate) guests: Guests,
-    pub(crate) threads: Threads,
-    /// Units of the LAPIC timer.
-    pub(crate) timer_base: TimerBase,
-    /// For each pCPU the vCPUs that went to sleep there and are woken by the wakeup vector of posted interrupts.
-    posted_sleepers: IdVec<PcpuId, Vec<VcpuId>>,
-    pub(crate) iommu: Iommu,
-}
-
-impl InterruptWing {
-    pub(crate) fn new(config: &HostConfig, threads: Threads) -> InterruptWing {
-        InterruptWing {
-            guests: Guests {
-                planted: config.planted,
-                ..Guests::default()
-            },
-            timer_base: TimerBase {
-                tsc_hz: config.tsc_hz,
-                min_period_ns: config.min_timer_period_ns,
-            },
-            posted_sleepers: IdVec::filled(Vec::new(), threads.sched.pcpus() as usize),
-            iommu: Iommu::default(),
-            config: config.clone(),
-            threads,
-        }
-    }
-
-    /// Returns host-physical memory as interrupt hardware sees it.
-    #[inline]
-    pub(crate) fn memory(&self) -> HostMemory<'_> {
-        HostMemory {
-            guests: &self.guests,
-            iommu: &self.iommu,
-        }
-    }
-
+impl Wings {
     /// Returns whether hardware virtualizes the LAPIC of `vcpu` at present.
     #[inline]
     pub(crate) fn is_virtualized(&self, vcpu: VcpuId) -> bool {

@@ -13,14 +13,14 @@
 use holdfast_abi::msr;
 
 use crate::boundary::{Command, Cost, VcpuId};
-use crate::interrupts::InterruptWing;
 use crate::step::Step;
 use crate::vcpu::PvEoi;
+use crate::wings::Wings;
 
 /// The number of bytes of the word that the host uses.
 const WORD_BYTES: u64 = 4;
 
-impl InterruptWing {
+impl Wings {
     /// Writes the MSR of `vcpu`. Returns `false` if that faults: PV EOI is not offered, or the word is unaligned or
     /// outside the guest's memory.
     pub(crate) fn register_pv_eoi(&mut self, vcpu: VcpuId, value: u64) -> bool {

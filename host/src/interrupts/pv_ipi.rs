@@ -5,11 +5,11 @@
 use holdfast_abi::{hypercall, lapic as reg};
 
 use crate::boundary::VcpuId;
-use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::Message;
 use crate::step::Step;
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// Sends the IPIs of `vcpu` that `arguments` ask for: bitmap low and high, APIC ID of bit 0, ICR. Returns how many
     /// vCPUs accepted one, or an error.
     ///

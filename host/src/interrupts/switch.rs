@@ -5,11 +5,12 @@
 //! vCPUs, and each switches itself before its next entry. KVM's requester waits until all have left guest mode. A step
 //! cannot wait, and the handshakes do not need it.
 
-use super::{Inhibit, Inhibits, InterruptWing, VmApic};
+use super::{Inhibit, Inhibits, VmApic};
 use crate::boundary::{VcpuId, VmId};
 use crate::step::Step;
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// Returns whether the host uses hardware that virtualizes the LAPICs of `vm`.
     pub(crate) fn virtualizes(&self, vm: VmId) -> bool {
         self.guests.vms[vm].apic.is_hardware()

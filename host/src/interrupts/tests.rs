@@ -12,6 +12,7 @@ use super::memory::{descriptor_address, page_address, pid_table_address};
 use super::{Inhibit, Inhibits};
 use crate::boundary::{Command, Exit, Nanos, PcpuId, PcpuPlace, TaskId, VcpuId, VmId};
 use crate::step::Step;
+use crate::vcpu::exit;
 use crate::{Host, HostConfig, TaskConfig, VmConfig};
 
 const V0: VcpuId = VcpuId(0);
@@ -28,9 +29,9 @@ fn host(change: impl FnOnce(&mut HostConfig)) -> Host {
     };
     let mut host = Host::new(&config, &[place]).expect("a valid host");
     host.add_vm(&VmConfig::default(), 2, &[]).expect("a valid vm");
-    let base = host.wing.timer_base;
+    let base = host.wings.apics.timer_base;
     for vcpu in [V0, V1] {
-        host.wing.guests.vcpus[vcpu].apic.write(reg::SVR, 0x1ff, 0, &base);
+        host.wings.guests.vcpus[vcpu].apic.write(reg::SVR, 0x1ff, 0, &base);
     }
     host
 }
@@ -55,7 +56,7 @@ fn with_apicv(config: &mut HostConfig) {
 /// Lets `act` happen on pCPU 0.
 fn on<R>(host: &mut Host, act: impl FnOnce(&mut Host, &mut Step<'_>) -> R) -> (R, Vec<Command>) {
     let mut out = Vec::new();
-    host.wing.threads.sched.begin(0);
+    host.wings.threads.sched.begin(0);
     let result = act(host, &mut Step::new(Nanos(0), PcpuId(0), &mut out));
     (result, out)
 }
@@ -63,7 +64,7 @@ fn on<R>(host: &mut Host, act: impl FnOnce(&mut Host, &mut Step<'_>) -> R) -> (R
 #[test]
 fn only_the_ends_of_level_triggered_interrupts_exit() {
     let mut host = host(with_apicv);
-    on(&mut host, |host, _| host.wing.interrupts.apicv_update(V0));
+    on(&mut host, |host, _| host.wings.apicv_update(V0));
     let mut level_triggered = Vec::new();
     for (vector, level) in [
         (0x41, true),
@@ -77,9 +78,9 @@ fn only_the_ends_of_level_triggered_interrupts_exit() {
         level_triggered.retain(|&other| other != vector);
         level_triggered.extend(level.then_some(vector));
         on(&mut host, |host, step| {
-            assert!(host.wing.interrupts.apicv_deliver(V0, vector, level, step));
+            assert!(host.wings.apicv_deliver(V0, vector, level, step));
         });
-        let at = &host.wing.guests.vcpus[V0];
+        let at = &host.wings.guests.vcpus[V0];
         let vmcs = at.virtualization.apicv().expect("APICv").vmcs.get();
         for vector in 0..=255 {
             let expected = level_triggered.contains(&vector);
@@ -109,11 +110,11 @@ fn what_is_posted_for_a_vcpu_is_known() {
 fn avic_keeps_cr8_and_no_other_intercept_changes() {
     let mut host = host(with_avic);
     for before in [u32::MAX, 0, vmcb::INTERCEPT_CR8_WRITE, 0x10] {
-        let avic = host.wing.guests.vcpus[V0].virtualization.avic_mut().expect("AVIC");
+        let avic = host.wings.guests.vcpus[V0].virtualization.avic_mut().expect("AVIC");
         avic.vmcb.write32(vmcb::INTERCEPT_CR, before);
         avic.vmcb.write32(vmcb::CLEAN, u32::MAX);
-        host.wing.interrupts.avic_update(V0, 0);
-        let avic = host.wing.guests.vcpus[V0].virtualization.avic_mut().expect("AVIC");
+        host.wings.avic_update(V0, 0);
+        let avic = host.wings.guests.vcpus[V0].virtualization.avic_mut().expect("AVIC");
         assert_eq!(
             avic.vmcb.read32(vmcb::INTERCEPT_CR),
             before & !vmcb::INTERCEPT_CR8_WRITE
@@ -124,10 +125,7 @@ fn avic_keeps_cr8_and_no_other_intercept_changes() {
             "hardware reads the rest again"
         );
         let control = avic.vmcb.read32(vmcb::INT_CTL);
-        assert_eq!(
-            control & vmcb::AVIC_ENABLE != 0,
-            host.wing.interrupts.is_virtualized(V0)
-        );
+        assert_eq!(control & vmcb::AVIC_ENABLE != 0, host.wings.is_virtualized(V0));
     }
 }
 
@@ -138,7 +136,7 @@ fn each_failure_of_an_ipi_is_counted_as_itself() {
         for round in 1..=3 {
             let exit = IncompleteIpi::new(u64::from(reg::ICR_SHORTHAND_SELF | 0x41), failure, 0);
             on(&mut host, |host, step| {
-                host.wing.interrupts.exit(V0, Exit::AvicIncompleteIpi(exit), step);
+                exit::exit(&mut host.wings, V0, Exit::AvicIncompleteIpi(exit), step);
             });
             let counts: Vec<u64> = host
                 .counters(VmId(0))
@@ -164,12 +162,12 @@ fn a_doorbell_wakes_the_thread_of_its_device_only() {
     let runnable = |host: &Host| {
         tasks
             .iter()
-            .map(|&task| host.wing.threads.sched.is_runnable(task))
+            .map(|&task| host.wings.threads.sched.is_runnable(task))
             .collect::<Vec<_>>()
     };
     for (port, expected) in [(0x4ff, [false; 2]), (0x501, [false, true]), (0x500, [true; 2])] {
         on(&mut host, |host, step| {
-            host.wing.interrupts.exit(V0, Exit::PortWrite { port, value: 0 }, step);
+            exit::exit(&mut host.wings, V0, Exit::PortWrite { port, value: 0 }, step);
         });
         assert_eq!(runnable(&host), expected, "{port:#x}");
     }
@@ -178,7 +176,7 @@ fn a_doorbell_wakes_the_thread_of_its_device_only() {
 #[test]
 fn an_answer_ends_the_wait_for_the_same_interrupt_only() {
     let mut host = host(|_| ());
-    let guests = &mut host.wing.guests;
+    let guests = &mut host.wings.guests;
     let sent = |guests: &crate::guests::Guests| guests.vcpus[V0].ipi.sent.map(|(to, vector, _)| (to, vector));
     guests.note_ipi(V0, V0, 0x41, 1);
     assert_eq!(sent(guests), None, "an interrupt to itself");
@@ -201,7 +199,7 @@ fn entries_of_large_pid_tables_name_the_vcpus_of_their_own_vm() {
     let mut host = host(with_apicv);
     let large = host.add_vm(&VmConfig::default(), 5_000, &[]).expect("a valid vm");
     let small = host.add_vm(&VmConfig::default(), 2, &[]).expect("a valid vm");
-    let memory = host.wing.interrupts.memory();
+    let memory = host.wings.memory();
     let entry = |vm, index| memory.load64(super::memory::pid_table_address(vm) + index * posted::PidPointer::BYTES);
     let pointer = |vcpu| Some(posted::PidPointer::new(descriptor_address(VcpuId(vcpu))).0);
     for index in [0, 1, 4095, 4096, 4999] {
@@ -217,7 +215,7 @@ fn avic_is_for_vms_whose_ids_fit_in_its_tables() {
     for (vcpus, fits) in [(1, true), (most, true), (most + 1, false)] {
         let mut host = host(with_avic);
         let vm = host.add_vm(&VmConfig::default(), vcpus, &[]).expect("a valid vm");
-        let inhibited = host.wing.guests.vms[vm].inhibits.has(Inhibit::PhysicalIdTooBig);
+        let inhibited = host.wings.guests.vms[vm].inhibits.has(Inhibit::PhysicalIdTooBig);
         assert_eq!(inhibited, !fits, "{vcpus} vcpus");
     }
 }
@@ -225,7 +223,10 @@ fn avic_is_for_vms_whose_ids_fit_in_its_tables() {
 #[test]
 fn apicv_is_told_where_the_structures_of_its_vcpu_are() {
     let host = host(with_apicv);
-    let apicv = host.wing.guests.vcpus[V1].virtualization.apicv().expect("it has APICv");
+    let apicv = host.wings.guests.vcpus[V1]
+        .virtualization
+        .apicv()
+        .expect("it has APICv");
     let control = apicv.vmcs.get();
     assert_eq!(control.virtual_apic_page, page_address(V1));
     assert_eq!(control.descriptor, descriptor_address(V1));
@@ -242,14 +243,14 @@ fn only_a_host_with_hardware_for_it_virtualizes() {
         (true, with_apicv),
     ] {
         let mut host = host(configure);
-        assert_eq!(host.wing.interrupts.virtualizes(VmId(0)), hardware);
+        assert_eq!(host.wings.virtualizes(VmId(0)), hardware);
         for inhibited in [true, false] {
             on(&mut host, |host, step| {
-                let wing = &mut host.wing.interrupts;
+                let wing = &mut host.wings;
                 wing.set_inhibit(VmId(0), Inhibit::Disabled, inhibited, step);
             });
         }
-        let changes = host.wing.guests.vcpus[V0].counters.apicv_inhibit_changed;
+        let changes = host.wings.guests.vcpus[V0].counters.apicv_inhibit_changed;
         assert_eq!(changes, if hardware { 2 } else { 0 });
     }
 }
@@ -311,16 +312,16 @@ proptest! {
         for reason in Inhibit::ALL {
             expected.set(reason, always >> reason as u8 & 1 == 1);
         }
-        let row = &mut host.wing.guests.vms[vm];
+        let row = &mut host.wings.guests.vms[vm];
         (row.config.apic_inhibits, row.inhibits) = (expected, expected);
         let configured = expected;
         for (index, inhibited) in changes {
             let reason = Inhibit::ALL[index];
-            on(&mut host, |host, step| host.wing.interrupts.set_inhibit(vm, reason, inhibited, step));
+            on(&mut host, |host, step| host.wings.set_inhibit(vm, reason, inhibited, step));
             expected.set(reason, inhibited || configured.has(reason));
             prop_assert_eq!(host.apic_inhibits(vm), Some(expected));
             let concerns = if intel { expected.of_apicv() } else { expected };
-            prop_assert_eq!(host.wing.interrupts.wants_hardware(V0), concerns.is_empty());
+            prop_assert_eq!(host.wings.wants_hardware(V0), concerns.is_empty());
         }
         let names: Vec<Inhibit> = expected.reasons().collect();
         let mut again = Inhibits::NONE;

@@ -10,8 +10,10 @@ use crate::boundary::{GuestState, Nanos, VcpuId, VmId};
 use crate::guests::Guests;
 use crate::interrupts::lapic::{REGISTERS, SavedTimer};
 use crate::timers::Timer;
-use crate::vcpu::wing::VcpuWing;
+use crate::vcpu::halt;
+use crate::vcpu::steal_time;
 use crate::vcpu::{Activity, MpState, PendingEvents};
+use crate::wings::Wings;
 
 /// State of a vCPU between two entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,54 +143,52 @@ impl Guests {
     }
 }
 
-impl VcpuWing {
-    /// Gives `vcpu` the state `saved`, which may come from anywhere and is checked.
-    pub(crate) fn restore(&mut self, vcpu: VcpuId, saved: &SavedVcpu, now: Nanos) -> Result<(), RestoreError> {
-        if self.guests.vcpus.get(vcpu).is_none() {
-            return Err(RestoreError::UnknownVcpu(vcpu));
-        }
-        if !crate::interrupts::lapic::is_legal_base(saved.apic_base) {
-            return Err(RestoreError::BadApicBase(saved.apic_base));
-        }
-        if saved.pending.nmis > 2 {
-            return Err(RestoreError::BadPending(saved.pending));
-        }
-        if saved.steal_time_msr != 0 && !self.register_steal_time(vcpu, saved.steal_time_msr) {
-            return Err(RestoreError::BadStealTime(saved.steal_time_msr));
-        }
-        self.guests.change_apic(vcpu, |apic| {
-            apic.load(&saved.lapic, saved.apic_base, saved.lapic_errors)
-        });
-        if saved.pv_eoi_msr != 0 && !self.interrupts.register_pv_eoi(vcpu, saved.pv_eoi_msr) {
-            return Err(RestoreError::BadPvEoi(saved.pv_eoi_msr));
-        }
-        if saved.poll_control_msr != 1 && !self.control_polling(vcpu, saved.poll_control_msr) {
-            return Err(RestoreError::BadPollControl(saved.poll_control_msr));
-        }
-        let at = &mut self.guests.vcpus[vcpu];
-        at.guest = saved.guest;
-        at.mp_state = saved.mp_state;
-        at.pv_unhalted = saved.pv_unhalted;
-        at.apic.load_timer(&saved.timer, now.0);
-        if saved.pv_eoi_pending && !saved.guest.pv_eoi {
-            // The request for an event below covers this EOI too.
-            let _ = at.apic.ended();
-        }
-        at.pending = saved.pending;
-        at.guest.undelivered = None;
-        at.activity = match saved.mp_state {
-            MpState::Runnable => Activity::Run,
-            MpState::Halted | MpState::Uninitialized | MpState::InitReceived => Activity::Block,
-        };
-        at.halt.since = now.0;
-        at.requests.event = true;
-        self.interrupts.restored(vcpu);
-        let at = &mut self.guests.vcpus[vcpu];
-        // The timer moves to the pCPU where the vCPU is loaded first.
-        let (task, deadline) = (at.timer, at.apic.timer.deadline);
-        if let Some(deadline) = deadline {
-            self.threads.timers.arm(Timer::Lapic(task), 0, deadline);
-        }
-        Ok(())
+/// Gives `vcpu` the state `saved`, which may come from anywhere and is checked.
+pub(crate) fn restore(on: &mut Wings, vcpu: VcpuId, saved: &SavedVcpu, now: Nanos) -> Result<(), RestoreError> {
+    if on.guests.vcpus.get(vcpu).is_none() {
+        return Err(RestoreError::UnknownVcpu(vcpu));
     }
+    if !crate::interrupts::lapic::is_legal_base(saved.apic_base) {
+        return Err(RestoreError::BadApicBase(saved.apic_base));
+    }
+    if saved.pending.nmis > 2 {
+        return Err(RestoreError::BadPending(saved.pending));
+    }
+    if saved.steal_time_msr != 0 && !steal_time::register_steal_time(on, vcpu, saved.steal_time_msr) {
+        return Err(RestoreError::BadStealTime(saved.steal_time_msr));
+    }
+    on.guests.change_apic(vcpu, |apic| {
+        apic.load(&saved.lapic, saved.apic_base, saved.lapic_errors)
+    });
+    if saved.pv_eoi_msr != 0 && !on.register_pv_eoi(vcpu, saved.pv_eoi_msr) {
+        return Err(RestoreError::BadPvEoi(saved.pv_eoi_msr));
+    }
+    if saved.poll_control_msr != 1 && !halt::control_polling(on, vcpu, saved.poll_control_msr) {
+        return Err(RestoreError::BadPollControl(saved.poll_control_msr));
+    }
+    let at = &mut on.guests.vcpus[vcpu];
+    at.guest = saved.guest;
+    at.mp_state = saved.mp_state;
+    at.pv_unhalted = saved.pv_unhalted;
+    at.apic.load_timer(&saved.timer, now.0);
+    if saved.pv_eoi_pending && !saved.guest.pv_eoi {
+        // The request for an event below covers this EOI too.
+        let _ = at.apic.ended();
+    }
+    at.pending = saved.pending;
+    at.guest.undelivered = None;
+    at.activity = match saved.mp_state {
+        MpState::Runnable => Activity::Run,
+        MpState::Halted | MpState::Uninitialized | MpState::InitReceived => Activity::Block,
+    };
+    at.halt.since = now.0;
+    at.requests.event = true;
+    on.restored(vcpu);
+    let at = &mut on.guests.vcpus[vcpu];
+    // The timer moves to the pCPU where the vCPU is loaded first.
+    let (task, deadline) = (at.timer, at.apic.timer.deadline);
+    if let Some(deadline) = deadline {
+        on.threads.timers.arm(Timer::Lapic(task), 0, deadline);
+    }
+    Ok(())
 }

@@ -1,23 +1,23 @@
 //! The vCPU wing: the state of a vCPU, and the handlers that its thread executes (docs/spec/host.md, "vCPU states").
 //!
 //! `exit.rs` dispatches exits to their handlers: `halt.rs`, `hypercall.rs`, `msr.rs`, `cpuid.rs`, `userspace.rs`,
-//! `nested.rs`, and those of the interrupt and pause wings. `entry.rs` enters the guest. `wing.rs` defines what all of
-//! them may access.
+//! `nested.rs`, and those of the interrupt and pause wings. `entry.rs` enters the guest.
 
-mod cpuid;
-mod entry;
-mod exit;
-mod halt;
-mod hypercall;
-mod init;
-mod load;
+pub(crate) mod after;
+pub(crate) mod cpuid;
+pub(crate) mod entry;
+pub(crate) mod exit;
+pub(crate) mod halt;
+pub(crate) mod hypercall;
+pub(crate) mod init;
+pub(crate) mod load;
 pub(crate) mod migration;
-mod msr;
-mod nested;
-mod plug;
-mod steal_time;
-mod userspace;
-pub(crate) mod wing;
+pub(crate) mod msr;
+pub(crate) mod nested;
+pub(crate) mod plug;
+pub(crate) mod resume;
+pub(crate) mod steal_time;
+pub(crate) mod userspace;
 
 use core::cell::Cell;
 

@@ -3,12 +3,12 @@
 use holdfast_abi::{Memory, Vmcs, lapic as reg, posted};
 
 use crate::boundary::{Command, Cost, PcpuId, VcpuId};
-use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::ApicRegisters;
 use crate::step::Step;
 use crate::vcpu::Mode;
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// Posts `vector` for `vcpu`, whose LAPIC is enabled, and notifies it. Returns `false` if hardware does not
     /// virtualize its LAPIC at present.
     pub(crate) fn apicv_deliver(&mut self, vcpu: VcpuId, vector: u8, level: bool, step: &mut Step<'_>) -> bool {
@@ -72,7 +72,7 @@ impl InterruptWing {
     /// Handles the wakeup vector on `pcpu`: wakes the sleepers of its list that have a posted interrupt
     /// (`pi_wakeup_handler`).
     pub(crate) fn posted_wakeup(&mut self, pcpu: u32, step: &mut Step<'_>) {
-        let sleepers = core::mem::take(&mut self.posted_sleepers[PcpuId(pcpu)]);
+        let sleepers = core::mem::take(&mut self.apics.posted_sleepers[PcpuId(pcpu)]);
         for &vcpu in &sleepers {
             let memory = self.memory();
             if self.descriptor(&memory, vcpu).control().is_on() {
@@ -80,6 +80,6 @@ impl InterruptWing {
                 self.wake_up(vcpu, step);
             }
         }
-        self.posted_sleepers[PcpuId(pcpu)] = sleepers;
+        self.apics.posted_sleepers[PcpuId(pcpu)] = sleepers;
     }
 }

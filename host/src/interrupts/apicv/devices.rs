@@ -9,16 +9,16 @@ use alloc::vec::Vec;
 use holdfast_abi::vtd::Irte;
 
 use crate::boundary::VcpuId;
-use crate::interrupts::InterruptWing;
 use crate::interrupts::memory;
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// Lets the IOMMU post the interrupts that are for `vcpu` alone. APICv of `vcpu` was switched on.
     pub(super) fn vtd_activate(&mut self, vcpu: VcpuId) {
         if !self.config.apicv.posts_devices() {
             return;
         }
-        for device in 0..self.iommu.devices.len() {
+        for device in 0..self.apics.iommu.devices.len() {
             if let Some(message) = self.message_for(vcpu, device) {
                 self.set_posted(device, Some(vcpu));
                 let entry = Irte::posted(message.vector, memory::descriptor_address(vcpu));

@@ -3,11 +3,11 @@
 use holdfast_abi::lapic as reg;
 
 use crate::boundary::{Cost, VcpuId};
-use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::{Action, ApicRegisters};
 use crate::step::Step;
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// Handles exit reason 56: `vcpu` wrote `value` to the register at `offset`. The value is stored, and software
     /// carries out the effect.
     pub(crate) fn apicv_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {

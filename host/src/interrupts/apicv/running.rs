@@ -6,18 +6,18 @@ use holdfast_abi::vmcs::{self, InterruptStatus};
 
 use super::posting::{Descriptor, PostingFaults};
 use crate::boundary::{PcpuId, VcpuId};
-use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::{ApicRegisters, RegisterPage};
 use crate::interrupts::memory::{HostMemory, page_address};
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// The thread of `vcpu` has taken `pcpu`.
     pub(crate) fn apicv_load(&mut self, vcpu: VcpuId, pcpu: u32) {
         let Some(apicv) = self.guests.vcpus[vcpu].virtualization.apicv_mut() else {
             return;
         };
         if let Some(before) = apicv.listed.take() {
-            self.posted_sleepers[PcpuId(before)].retain(|&sleeper| sleeper != vcpu);
+            self.apics.posted_sleepers[PcpuId(before)].retain(|&sleeper| sleeper != vcpu);
         }
         let memory = self.memory();
         self.descriptor(&memory, vcpu).load(pcpu);
@@ -42,7 +42,7 @@ impl InterruptWing {
             return;
         };
         if apicv.listed.replace(pcpu).is_none() {
-            self.posted_sleepers[PcpuId(pcpu)].push(vcpu);
+            self.apics.posted_sleepers[PcpuId(pcpu)].push(vcpu);
         }
         let memory = self.memory();
         let posted = self.descriptor(&memory, vcpu).block();

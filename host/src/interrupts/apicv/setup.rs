@@ -12,9 +12,10 @@ use super::posting::{Descriptor, PostingFaults};
 use super::state::{VcpuApicv, VmApicv};
 use crate::boundary::{VcpuId, VmId};
 use crate::interrupts::memory::{self, HostMemory};
-use crate::interrupts::{InterruptWing, VcpuApic, VmApic};
+use crate::interrupts::{VcpuApic, VmApic};
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// Gives `vm`, which has just been added, APICv.
     pub(crate) fn apicv_init_vm(&mut self, vm: VmId) {
         let vcpus: Vec<VcpuId> = self.guests.vcpus_of(vm).collect();

@@ -3,10 +3,10 @@
 
 use super::handshake::{self, Notice};
 use crate::boundary::{Command, Cost, PcpuId, VcpuId};
-use crate::interrupts::InterruptWing;
 use crate::step::Step;
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// Pends `vector` for `vcpu`, whose LAPIC is enabled, and notifies it.
     pub(crate) fn avic_deliver(&mut self, vcpu: VcpuId, vector: u8, level: bool, step: &mut Step<'_>) -> bool {
         let at = &self.guests.vcpus[vcpu];

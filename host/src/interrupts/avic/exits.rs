@@ -5,11 +5,11 @@ use holdfast_abi::lapic as reg;
 
 use super::AvicDriver;
 use crate::boundary::{Cost, VcpuId};
-use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::Message;
 use crate::step::Step;
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// Handles an IPI of `vcpu` that hardware could not deliver. The instruction is done, and ICR holds its value.
     pub(crate) fn avic_incomplete_ipi(&mut self, vcpu: VcpuId, exit: IncompleteIpi, step: &mut Step<'_>) {
         step.charge(Cost::AvicExit, 1);
@@ -37,7 +37,7 @@ impl InterruptWing {
 
     /// Sends by software the IPI in ICR, which clears its busy bit.
     fn resend(&mut self, vcpu: VcpuId, exit: IncompleteIpi, step: &mut Step<'_>) {
-        let (now, base) = (step.now, self.timer_base);
+        let (now, base) = (step.now, self.apics.timer_base);
         let apic = &mut self.guests.vcpus[vcpu].apic;
         let action = if apic.is_x2apic() {
             apic.write_icr(exit.info1)
@@ -86,7 +86,7 @@ impl InterruptWing {
 
     /// Carries out the effects of a write to the register at `offset` beyond storing `value`.
     pub(crate) fn complete_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
-        let (now, base) = (step.now, self.timer_base);
+        let (now, base) = (step.now, self.apics.timer_base);
         let at = &mut self.guests.vcpus[vcpu];
         let vm = at.vm;
         // Hardware has stored the ID already, and the old value is unknown. So all IDs are counted again.

@@ -22,29 +22,29 @@ use super::devices::Device;
 use super::remap::{self, Remap, Woken};
 use crate::boundary::{Cost, VcpuId, VmId};
 use crate::error::{ConfigError, in_range};
-use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::Message;
 use crate::interrupts::memory::{self, HostMemory};
 use crate::step::Step;
+use crate::wings::Wings;
 
 /// The host vector of device 0. The others follow.
 const FIRST_VECTOR: u8 = 0x30;
 /// The number of devices for which the host has vectors.
 const DEVICES_MAX: i64 = 190;
 
-impl InterruptWing {
+impl Wings {
     /// Adds a device, and returns its number, which is the number of its remap entry.
     ///
     /// # Errors
     /// Fails if there are too many devices.
     pub(crate) fn add_device(&mut self, record: Device) -> Result<u16, ConfigError> {
-        let device = self.iommu.devices.len();
+        let device = self.apics.iommu.devices.len();
         in_range("devices", device + 1, 1, DEVICES_MAX)?;
-        if self.iommu.log.is_empty() {
-            self.iommu.log = (0..GA_LOG_ENTRIES).map(|_| AtomicU64::new(0)).collect();
+        if self.apics.iommu.log.is_empty() {
+            self.apics.iommu.log = (0..GA_LOG_ENTRIES).map(|_| AtomicU64::new(0)).collect();
         }
-        self.iommu.devices.push(record);
-        self.iommu.table.extend([AtomicU64::new(0), AtomicU64::new(0)]);
+        self.apics.iommu.devices.push(record);
+        self.apics.iommu.table.extend([AtomicU64::new(0), AtomicU64::new(0)]);
         self.route_by_host(device);
         Ok(device as u16)
     }
@@ -78,7 +78,7 @@ impl InterruptWing {
     /// Returns the devices whose interrupts the IOMMU delivers into the page of `vcpu`.
     pub(in crate::interrupts) fn posted_to(&self, vcpu: VcpuId) -> impl Iterator<Item = usize> {
         let is_posted = move |device: &Device| matches!(device, Device::Guest { posted, .. } if *posted == Some(vcpu));
-        let devices = self.iommu.devices.iter().enumerate();
+        let devices = self.apics.iommu.devices.iter().enumerate();
         devices
             .filter(move |(_, device)| is_posted(device))
             .map(|(device, _)| device)
@@ -114,7 +114,7 @@ impl InterruptWing {
             return;
         }
         let (vm, index) = (self.guests.vcpus[vcpu].vm, self.guests.vcpus[vcpu].index);
-        for device in 0..self.iommu.devices.len() {
+        for device in 0..self.apics.iommu.devices.len() {
             let Some(message) = self.message_for(vcpu, device) else {
                 continue;
             };
@@ -131,7 +131,7 @@ impl InterruptWing {
         let (vm, index) = (self.guests.vcpus[vcpu].vm, self.guests.vcpus[vcpu].index);
         let Device::Guest {
             vm: of, address, data, ..
-        } = self.iommu.devices[device]
+        } = self.apics.iommu.devices[device]
         else {
             return None;
         };
@@ -150,7 +150,7 @@ impl InterruptWing {
     }
 
     pub(in crate::interrupts) fn set_posted(&mut self, device: usize, vcpu: Option<VcpuId>) {
-        if let Device::Guest { posted, .. } = &mut self.iommu.devices[device] {
+        if let Device::Guest { posted, .. } = &mut self.apics.iommu.devices[device] {
             *posted = vcpu;
         }
     }
@@ -167,10 +167,10 @@ impl InterruptWing {
 
     /// Removes the devices of `vm`: their interrupts have no effect from now on.
     pub(crate) fn remove_devices(&mut self, vm: VmId) {
-        for device in 0..self.iommu.devices.len() {
-            if matches!(self.iommu.devices[device], Device::Guest { vm: of, .. } if of == vm) {
+        for device in 0..self.apics.iommu.devices.len() {
+            if matches!(self.apics.iommu.devices[device], Device::Guest { vm: of, .. } if of == vm) {
                 self.route_by_host(device);
-                self.iommu.devices[device] = Device::Gone;
+                self.apics.iommu.devices[device] = Device::Gone;
             }
         }
     }
@@ -179,7 +179,7 @@ impl InterruptWing {
     pub(crate) fn device_interrupt(&mut self, vector: u8, step: &mut Step<'_>) {
         step.charge(Cost::HostInterrupt, 1);
         let device = usize::from(vector).checked_sub(usize::from(FIRST_VECTOR));
-        match device.and_then(|device| self.iommu.devices.get(device)) {
+        match device.and_then(|device| self.apics.iommu.devices.get(device)) {
             Some(&Device::Guest { vm, address, data, .. }) => self.msi(vm, address, data, step),
             Some(&Device::Wake(task)) => self.threads.wake_task(task, step),
             Some(Device::Gone) | None => {}
@@ -197,7 +197,7 @@ impl InterruptWing {
             match whom {
                 Woken::Tagged(tag) => self.wake_tagged(tag, step),
                 Woken::Everyone => {
-                    for device in self.iommu.devices.clone() {
+                    for device in self.apics.iommu.devices.clone() {
                         if let Device::Guest { posted: Some(vcpu), .. } = device {
                             self.wake_up(vcpu, step);
                         }

@@ -3,9 +3,9 @@
 
 use super::remap;
 use crate::boundary::VcpuId;
-use crate::interrupts::InterruptWing;
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// The thread of `vcpu` has taken `pcpu` (`avic_vcpu_load`).
     pub(crate) fn avic_load(&self, vcpu: VcpuId, pcpu: u32) {
         let Some(avic) = self.guests.vcpus[vcpu].virtualization.avic() else {

@@ -12,9 +12,10 @@ use super::handshake::Tables;
 use super::state::{VcpuAvic, VmAvic};
 use crate::boundary::{VcpuId, VmId};
 use crate::interrupts::memory::{self, HostMemory};
-use crate::interrupts::{Inhibit, InterruptWing, VcpuApic, VmApic};
+use crate::interrupts::{Inhibit, VcpuApic, VmApic};
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// Gives `vm`, which has just been added, AVIC (`avic_vm_init`, `avic_init_vcpu`).
     pub(crate) fn avic_init_vm(&mut self, vm: VmId) {
         let config = self.config.avic;

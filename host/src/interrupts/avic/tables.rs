@@ -7,10 +7,10 @@ use holdfast_abi::{lapic as reg, vmcb};
 
 use super::handshake;
 use crate::boundary::{VcpuId, VmId};
-use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::ApicRegisters;
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// Rewrites the logical table. Returns whether two LAPICs would have the same entry, one would have several, or
     /// their models differ, so that an entry means different destinations for different senders.
     pub(in crate::interrupts) fn rebuild_logical_table(&self, vm: VmId) -> bool {

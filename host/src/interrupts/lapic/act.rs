@@ -2,12 +2,12 @@
 
 use super::{Action, Message};
 use crate::boundary::{Cost, VcpuId, VmId};
-use crate::interrupts::InterruptWing;
 use crate::step::Step;
 use crate::timers::Timer;
 use crate::vcpu::Mode;
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// Handles a device's signal `data` at `address`.
     pub(crate) fn msi(&mut self, vm: VmId, address: u64, data: u32, step: &mut Step<'_>) {
         let extended = self.guests.vms[vm].config.msi_ext_dest_id;

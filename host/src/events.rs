@@ -10,6 +10,7 @@ use crate::boundary::{
     Command, Cost, Event, HardwareEvent, HostInterrupt, Nanos, PcpuId, Run, TaskEvent, TaskId, VcpuId, VmmEvent,
 };
 use crate::host::Host;
+use crate::interrupts;
 use crate::step::Step;
 use crate::threads::{PendingWake, ThreadKind};
 use crate::timers::Timer;
@@ -164,11 +165,11 @@ impl Host {
                 self.wings.threads.sched.interrupt(step.pcpu, step);
             }
             HostInterrupt::Call => step.charge(Cost::HostInterrupt, 1),
-            HostInterrupt::Device(vector) => self.wings.device_interrupt(vector, step),
-            HostInterrupt::GaLog => self.wings.ga_log_interrupt(step),
+            HostInterrupt::Device(vector) => interrupts::device_interrupt(&mut self.wings, vector, step),
+            HostInterrupt::GaLog => interrupts::ga_log_interrupt(&mut self.wings, step),
             HostInterrupt::PostedWakeup => {
                 step.charge(Cost::HostInterrupt, 1);
-                self.wings.posted_wakeup(step.pcpu, step);
+                interrupts::posted_wakeup(&mut self.wings, step.pcpu, step);
             }
         }
     }

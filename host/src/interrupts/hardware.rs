@@ -15,6 +15,7 @@ use super::{Inhibits, apicv};
 use crate::boundary::{TaskId, VcpuId, VmId};
 use crate::error::ConfigError;
 use crate::host::Host;
+use crate::interrupts;
 
 impl Host {
     /// Where the registers and tables of the IOMMU lie in [`Host::memory`].
@@ -168,7 +169,7 @@ impl Host {
 
     fn add_device(&mut self, device: Device) -> Result<u16, ConfigError> {
         self.check_not_started()?;
-        self.wings.add_device(device)
+        interrupts::add_device(&mut self.wings, device)
     }
 
     /// Makes an EOI of the guest end the assertion of `pin` of the I/O APIC of `vm`, and report it to the device

@@ -7,6 +7,7 @@ use holdfast_abi::lapic as reg;
 
 use super::Inhibit;
 use crate::boundary::{VcpuId, VmId};
+use crate::interrupts::avic;
 use crate::step::Step;
 use crate::wings::Wings;
 
@@ -34,7 +35,7 @@ impl Wings {
         let this = &self.guests.vms[vm];
         let hidden = !self.offers_x2apic(vm);
         [
-            (Inhibit::LogicalIdAliased, self.rebuild_logical_table(vm)),
+            (Inhibit::LogicalIdAliased, avic::tables::rebuild_logical_table(self, vm)),
             (Inhibit::PhysicalIdAliased, this.renamed > 0 && self.is_aliased(vm)),
             (Inhibit::ApicIdModified, this.renamed > 0),
             (Inhibit::X2apic, hidden && this.x2apic > 0),

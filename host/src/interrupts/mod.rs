@@ -7,7 +7,7 @@
 
 pub mod apicv;
 pub mod avic;
-mod exits;
+pub(crate) mod exits;
 mod hardware;
 mod ids;
 mod inhibits;
@@ -15,10 +15,10 @@ pub(crate) mod ioapic;
 mod kick;
 pub(crate) mod lapic;
 pub(crate) mod memory;
-mod mmio;
+pub(crate) mod mmio;
 mod mode;
-mod pv_eoi;
-mod pv_ipi;
+pub(crate) mod pv_eoi;
+pub(crate) mod pv_ipi;
 mod switch;
 #[cfg(test)]
 mod tests;
@@ -27,6 +27,8 @@ use crate::boundary::{VcpuId, VmId};
 use crate::step::Step;
 use crate::wings::Wings;
 
+pub(crate) use apicv::deliver::posted_wakeup;
+pub(crate) use avic::iommu::{add_device, device_interrupt, ga_log_interrupt, remove_devices};
 pub use inhibits::{Inhibit, Inhibits};
 pub use ioapic::SavedIoapic;
 pub(crate) use mode::{VcpuApic, VmApic};
@@ -41,9 +43,9 @@ impl Wings {
     /// Gives `vm`, which has just been added, the APIC virtualization that the host uses.
     pub(crate) fn init_vm(&mut self, vm: VmId) {
         if self.config.avic.is_used() {
-            self.avic_init_vm(vm);
+            avic::setup::init_vm(self, vm);
         } else if self.config.apicv.is_used() {
-            self.apicv_init_vm(vm);
+            apicv::setup::init_vm(self, vm);
         }
     }
 
@@ -51,8 +53,8 @@ impl Wings {
     pub(crate) fn load(&mut self, vcpu: VcpuId, pcpu: u32) {
         match self.guests.vcpus[vcpu].virtualization {
             VcpuApic::Emulated => {}
-            VcpuApic::Avic(_) => self.avic_load(vcpu, pcpu),
-            VcpuApic::Apicv(_) => self.apicv_load(vcpu, pcpu),
+            VcpuApic::Avic(_) => avic::running::load(self, vcpu, pcpu),
+            VcpuApic::Apicv(_) => apicv::running::load(self, vcpu, pcpu),
         }
     }
 
@@ -60,8 +62,8 @@ impl Wings {
     pub(crate) fn put(&mut self, vcpu: VcpuId, ready: bool) {
         match self.guests.vcpus[vcpu].virtualization {
             VcpuApic::Emulated => {}
-            VcpuApic::Avic(_) => self.avic_put(vcpu),
-            VcpuApic::Apicv(_) => self.apicv_put(vcpu, ready),
+            VcpuApic::Avic(_) => avic::running::put(self, vcpu),
+            VcpuApic::Apicv(_) => apicv::running::put(self, vcpu, ready),
         }
     }
 
@@ -69,7 +71,7 @@ impl Wings {
     pub(crate) fn prepare_block(&mut self, vcpu: VcpuId) {
         match self.guests.vcpus[vcpu].virtualization {
             VcpuApic::Emulated => {}
-            VcpuApic::Avic(_) => self.avic_blocking(vcpu),
+            VcpuApic::Avic(_) => avic::running::blocking(self, vcpu),
             VcpuApic::Apicv(_) => self.sync(vcpu),
         }
     }
@@ -78,7 +80,7 @@ impl Wings {
     pub(crate) fn block(&mut self, vcpu: VcpuId, pcpu: u32) {
         match self.guests.vcpus[vcpu].virtualization {
             VcpuApic::Emulated | VcpuApic::Avic(_) => {}
-            VcpuApic::Apicv(_) => self.apicv_block(vcpu, pcpu),
+            VcpuApic::Apicv(_) => apicv::running::block(self, vcpu, pcpu),
         }
     }
 
@@ -86,7 +88,7 @@ impl Wings {
     pub(crate) fn unblock(&mut self, vcpu: VcpuId, pcpu: u32) {
         match self.guests.vcpus[vcpu].virtualization {
             VcpuApic::Emulated | VcpuApic::Apicv(_) => {}
-            VcpuApic::Avic(_) => self.avic_unblocking(vcpu, pcpu),
+            VcpuApic::Avic(_) => avic::running::unblocking(self, vcpu, pcpu),
         }
     }
 
@@ -111,8 +113,8 @@ impl Wings {
     pub(crate) fn update(&mut self, vcpu: VcpuId, pcpu: u32) {
         match self.guests.vcpus[vcpu].virtualization {
             VcpuApic::Emulated => {}
-            VcpuApic::Avic(_) => self.avic_update(vcpu, pcpu),
-            VcpuApic::Apicv(_) => self.apicv_update(vcpu),
+            VcpuApic::Avic(_) => avic::tables::update(self, vcpu, pcpu),
+            VcpuApic::Apicv(_) => apicv::running::update(self, vcpu),
         }
     }
 
@@ -120,15 +122,15 @@ impl Wings {
     pub(crate) fn deliver_by_hardware(&mut self, vcpu: VcpuId, vector: u8, level: bool, step: &mut Step<'_>) -> bool {
         match self.guests.vcpus[vcpu].virtualization {
             VcpuApic::Emulated => false,
-            VcpuApic::Avic(_) => self.avic_deliver(vcpu, vector, level, step),
-            VcpuApic::Apicv(_) => self.apicv_deliver(vcpu, vector, level, step),
+            VcpuApic::Avic(_) => avic::deliver::deliver(self, vcpu, vector, level, step),
+            VcpuApic::Apicv(_) => apicv::deliver::deliver(self, vcpu, vector, level, step),
         }
     }
 
     /// Drops interrupts that hardware posted for `vcpu`, whose LAPIC is reset.
     pub(crate) fn forget(&mut self, vcpu: VcpuId) {
         if let VcpuApic::Apicv(_) = self.guests.vcpus[vcpu].virtualization {
-            self.apicv_forget(vcpu);
+            apicv::running::forget(self, vcpu);
         }
     }
 }

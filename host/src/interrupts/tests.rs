@@ -9,10 +9,11 @@ use proptest::prelude::*;
 use super::apicv::VmxPart;
 use super::avic::{AvicEnable, SvmPart};
 use super::memory::{descriptor_address, page_address, pid_table_address};
-use super::{Inhibit, Inhibits};
+use super::{Inhibit, Inhibits, exits};
 use crate::boundary::{Command, Exit, Nanos, PcpuId, PcpuPlace, TaskId, VcpuId, VmId};
+use crate::interrupts::apicv;
+use crate::interrupts::avic;
 use crate::step::Step;
-use crate::vcpu::exit;
 use crate::{Host, HostConfig, TaskConfig, VmConfig};
 
 const V0: VcpuId = VcpuId(0);
@@ -64,7 +65,7 @@ fn on<R>(host: &mut Host, act: impl FnOnce(&mut Host, &mut Step<'_>) -> R) -> (R
 #[test]
 fn only_the_ends_of_level_triggered_interrupts_exit() {
     let mut host = host(with_apicv);
-    on(&mut host, |host, _| host.wings.apicv_update(V0));
+    on(&mut host, |host, _| apicv::running::update(&mut host.wings, V0));
     let mut level_triggered = Vec::new();
     for (vector, level) in [
         (0x41, true),
@@ -78,7 +79,7 @@ fn only_the_ends_of_level_triggered_interrupts_exit() {
         level_triggered.retain(|&other| other != vector);
         level_triggered.extend(level.then_some(vector));
         on(&mut host, |host, step| {
-            assert!(host.wings.apicv_deliver(V0, vector, level, step));
+            assert!(apicv::deliver::deliver(&mut host.wings, V0, vector, level, step));
         });
         let at = &host.wings.guests.vcpus[V0];
         let vmcs = at.virtualization.apicv().expect("APICv").vmcs.get();
@@ -113,7 +114,7 @@ fn avic_keeps_cr8_and_no_other_intercept_changes() {
         let avic = host.wings.guests.vcpus[V0].virtualization.avic_mut().expect("AVIC");
         avic.vmcb.write32(vmcb::INTERCEPT_CR, before);
         avic.vmcb.write32(vmcb::CLEAN, u32::MAX);
-        host.wings.avic_update(V0, 0);
+        avic::tables::update(&mut host.wings, V0, 0);
         let avic = host.wings.guests.vcpus[V0].virtualization.avic_mut().expect("AVIC");
         assert_eq!(
             avic.vmcb.read32(vmcb::INTERCEPT_CR),
@@ -136,7 +137,7 @@ fn each_failure_of_an_ipi_is_counted_as_itself() {
         for round in 1..=3 {
             let exit = IncompleteIpi::new(u64::from(reg::ICR_SHORTHAND_SELF | 0x41), failure, 0);
             on(&mut host, |host, step| {
-                exit::exit(&mut host.wings, V0, Exit::AvicIncompleteIpi(exit), step);
+                exits::exit(&mut host.wings, V0, Exit::AvicIncompleteIpi(exit), step);
             });
             let counts: Vec<u64> = host
                 .counters(VmId(0))
@@ -167,7 +168,7 @@ fn a_doorbell_wakes_the_thread_of_its_device_only() {
     };
     for (port, expected) in [(0x4ff, [false; 2]), (0x501, [false, true]), (0x500, [true; 2])] {
         on(&mut host, |host, step| {
-            exit::exit(&mut host.wings, V0, Exit::PortWrite { port, value: 0 }, step);
+            exits::exit(&mut host.wings, V0, Exit::PortWrite { port, value: 0 }, step);
         });
         assert_eq!(runnable(&host), expected, "{port:#x}");
     }

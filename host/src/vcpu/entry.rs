@@ -1,7 +1,9 @@
 //! Entering the guest (docs/spec/host.md, "Guest entry"): requests, interrupt injection, interrupt windows.
 
 use crate::boundary::{Command, Cost, Run, VcpuId, VcpuState};
+use crate::interrupts::pv_eoi;
 use crate::step::Step;
+use crate::vcpu::Vcpu;
 use crate::vcpu::nested;
 use crate::vcpu::steal_time;
 use crate::wings::Wings;
@@ -22,12 +24,12 @@ pub(crate) fn enter(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> Run {
     }
     on.collect_late_posts(vcpu);
     // With hardware virtualization an EOI takes no exit, and IRR changes without the host.
-    let at = &on.guests.vcpus[vcpu];
+    let at = &mut on.guests.vcpus[vcpu];
     let looks = (at.requests.event || at.window) && !at.virtualization.is_active();
-    let inject = inject(on, vcpu, step);
-    tell_cr8(on, vcpu, step);
+    let inject = inject(at, step);
+    tell_cr8(at, step);
     if looks && !on.is_virtualized(vcpu) {
-        on.offer_pv_eoi(vcpu, step);
+        pv_eoi::offer(on, vcpu, step);
     }
     let at = &mut on.guests.vcpus[vcpu];
     at.in_spin_loop = false;
@@ -42,11 +44,10 @@ pub(crate) fn enter(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> Run {
 ///
 /// An entry carries one event. An injection that the last exit interrupted comes first, then a non-maskable
 /// interrupt.
-fn inject(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> Option<u8> {
-    let at = &mut on.guests.vcpus[vcpu];
+fn inject(at: &mut Vcpu, step: &mut Step<'_>) -> Option<u8> {
     let event = core::mem::take(&mut at.requests.event);
     if at.virtualization.is_active() {
-        return inject_with_hardware_delivery(on, vcpu, step);
+        return inject_with_hardware_delivery(at, step);
     }
     let window = core::mem::take(&mut at.window);
     let again = at.pending.undelivered.take();
@@ -81,8 +82,7 @@ fn inject(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> Option<u8> {
 
 /// Returns the vector to inject while hardware delivers from IRR: an injection that the last exit interrupted. A
 /// non-maskable interrupt is injected as well.
-fn inject_with_hardware_delivery(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> Option<u8> {
-    let at = &mut on.guests.vcpus[vcpu];
+fn inject_with_hardware_delivery(at: &mut Vcpu, step: &mut Step<'_>) -> Option<u8> {
     at.window = false;
     let again = at.pending.undelivered.take();
     if again.is_none() && at.pending.has_nmi() {
@@ -93,19 +93,21 @@ fn inject_with_hardware_delivery(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'
 }
 
 /// Keeps CR8 in line with the LAPIC, and intercepts its writes while the task priority holds back an interrupt.
-fn tell_cr8(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
-    let at = &mut on.guests.vcpus[vcpu];
+fn tell_cr8(at: &mut Vcpu, step: &mut Step<'_>) {
     let by_hardware = at.virtualization.is_active();
     let value = at.apic.cr8();
     if at.guest.cr8 != value && !by_hardware {
         at.guest.cr8 = value;
-        step.out.push(Command::SetCr8 { vcpu, value });
+        step.out.push(Command::SetCr8 { vcpu: at.id, value });
     }
     // Hardware keeps CR8 and the page's TPR in line, and evaluates IRR when either changes.
-    let on = !by_hardware && at.apic.is_held_back_by_task();
-    if at.cr8_intercepted != on {
-        at.cr8_intercepted = on;
-        step.out.push(Command::InterceptCr8 { vcpu, on });
+    let held_back = !by_hardware && at.apic.is_held_back_by_task();
+    if at.cr8_intercepted != held_back {
+        at.cr8_intercepted = held_back;
+        step.out.push(Command::InterceptCr8 {
+            vcpu: at.id,
+            on: held_back,
+        });
     }
 }
 

@@ -1,6 +1,8 @@
 //! Dispatch of exits to their handlers.
 
 use crate::boundary::{Command, Cost, Exit, GuestState, VcpuId, VcpuState};
+use crate::interrupts::exits;
+use crate::interrupts::pv_eoi;
 use crate::pause;
 use crate::step::Step;
 use crate::timers::Timer;
@@ -25,7 +27,7 @@ pub(crate) fn exit(on: &mut Wings, vcpu: VcpuId, exit: Exit, guest: GuestState, 
     at.set_state(VcpuState::HandlingExit, step);
     step.charge(Cost::ExitSoftware, 1);
     // This comes first: the exit itself may be the end of another interrupt.
-    on.collect_pv_eoi(vcpu, step);
+    pv_eoi::collect(on, vcpu, step);
     if nested::reflects(on, vcpu, exit) {
         nested::leave_nested(on, vcpu, step);
         return After::Resume;
@@ -60,7 +62,7 @@ pub(crate) fn exit(on: &mut Wings, vcpu: VcpuId, exit: Exit, guest: GuestState, 
             on.guests.vcpus[vcpu].pending.nmi_blocked = false;
             on.guests.request_event(vcpu);
         }
-        _ => on.exit(vcpu, exit, step),
+        _ => exits::exit(on, vcpu, exit, step),
     }
     After::Resume
 }

@@ -4,6 +4,7 @@ use holdfast_abi::hypercall;
 
 use crate::boundary::{Command, Cost, VcpuId};
 use crate::interrupts::lapic::Message;
+use crate::interrupts::pv_ipi;
 use crate::pause;
 use crate::step::Step;
 use crate::vcpu::after::After;
@@ -25,7 +26,7 @@ pub(crate) fn hypercall(on: &mut Wings, vcpu: VcpuId, number: u64, arguments: [u
     let forbidden = (at.guest.cpl != 0).then_some(hypercall::EPERM);
     let error = forbidden.or((!offered).then_some(hypercall::ENOSYS));
     if error.is_none() && number == hypercall::SEND_IPI {
-        let value = on.send_ipi_hypercall(vcpu, arguments, step) as u64;
+        let value = pv_ipi::send(on, vcpu, arguments, step) as u64;
         step.out.push(Command::Reply { vcpu, value });
         return After::Resume;
     }

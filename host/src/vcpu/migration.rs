@@ -9,6 +9,7 @@ use core::fmt;
 use crate::boundary::{GuestState, Nanos, VcpuId, VmId};
 use crate::guests::Guests;
 use crate::interrupts::lapic::{REGISTERS, SavedTimer};
+use crate::interrupts::pv_eoi;
 use crate::timers::Timer;
 use crate::vcpu::halt;
 use crate::vcpu::steal_time;
@@ -160,7 +161,7 @@ pub(crate) fn restore(on: &mut Wings, vcpu: VcpuId, saved: &SavedVcpu, now: Nano
     on.guests.change_apic(vcpu, |apic| {
         apic.load(&saved.lapic, saved.apic_base, saved.lapic_errors)
     });
-    if saved.pv_eoi_msr != 0 && !on.register_pv_eoi(vcpu, saved.pv_eoi_msr) {
+    if saved.pv_eoi_msr != 0 && !pv_eoi::register(on, vcpu, saved.pv_eoi_msr) {
         return Err(RestoreError::BadPvEoi(saved.pv_eoi_msr));
     }
     if saved.poll_control_msr != 1 && !halt::control_polling(on, vcpu, saved.poll_control_msr) {

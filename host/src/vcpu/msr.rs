@@ -3,6 +3,7 @@
 use holdfast_abi::{lapic as reg, msr};
 
 use crate::boundary::{Command, Cost, VcpuId};
+use crate::interrupts::pv_eoi;
 use crate::step::Step;
 use crate::vcpu::halt;
 use crate::vcpu::steal_time;
@@ -59,7 +60,7 @@ pub(crate) fn write_msr(on: &mut Wings, vcpu: VcpuId, msr: u32, value: u64, step
             true
         }
         msr::STEAL_TIME => steal_time::register_steal_time(on, vcpu, value),
-        msr::PV_EOI => on.register_pv_eoi(vcpu, value),
+        msr::PV_EOI => pv_eoi::register(on, vcpu, value),
         msr::POLL_CONTROL => halt::control_polling(on, vcpu, value),
         msr::X2APIC_BASE..=msr::X2APIC_LAST if on.guests.vcpus[vcpu].apic.is_x2apic() => {
             write_x2apic(on, vcpu, msr, value, step)

@@ -8,6 +8,7 @@
 //!   is left when it comes back.
 
 use crate::boundary::{Command, VcpuId, VcpuState, VmId};
+use crate::interrupts;
 use crate::interrupts::lapic::Lapic;
 use crate::pause::window;
 use crate::step::Step;
@@ -115,7 +116,7 @@ pub(crate) fn end_vm(on: &mut Wings, vm: VmId, step: &mut Step<'_>) {
     this.doorbells.clear();
     this.ioapic = Default::default();
     on.threads.timers.cancel(Timer::Ioapic(vm));
-    on.remove_devices(vm);
+    interrupts::remove_devices(on, vm);
     for vcpu in on.guests.vcpus_of(vm) {
         unplug(on, vcpu, step);
     }

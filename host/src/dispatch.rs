@@ -35,7 +35,7 @@ impl Host {
         }
         if let Some(ThreadKind::Vcpu(vcpu)) = kind {
             load::load(&mut self.wings, vcpu, step);
-            if core::mem::replace(&mut self.wings.guests.vcpus[vcpu].ran, true) {
+            if core::mem::replace(&mut self.wings.guests.vcpus[vcpu].thread.ran, true) {
                 window::shrink_pause_window(&mut self.wings, vcpu, step);
             }
         }
@@ -83,7 +83,7 @@ impl Host {
             };
             let throttled = self.wings.threads.sched.is_throttled(task);
             let at = &mut self.wings.guests.vcpus[vcpu];
-            let waits = match (at.state, throttled, at.preempted) {
+            let waits = match (at.state, throttled, at.thread.preempted) {
                 (VcpuState::Preempted | VcpuState::Woken, true, _) => VcpuState::Throttled,
                 (VcpuState::Throttled, false, true) => VcpuState::Preempted,
                 (VcpuState::Throttled, false, false) => VcpuState::Woken,

@@ -85,7 +85,7 @@ impl Host {
                 let executes = self.wings.guests.vcpus[vcpu].index == 0;
                 plug::plug(&mut self.wings, vcpu, executes, step);
                 let at = &mut self.wings.guests.vcpus[vcpu];
-                at.counters.thread_changes += u64::from(at.pid.generation > 0);
+                at.counters.thread_changes += u64::from(at.thread.pid.generation > 0);
             }
             VmmEvent::VcpuUnplugs { vcpu, .. } => plug::unplug(&mut self.wings, vcpu, step),
             VmmEvent::VmStarts { vm, .. } => plug::start_vm(&mut self.wings, vm, step),
@@ -95,7 +95,7 @@ impl Host {
 
     /// Lets the thread of `vcpu` run on `only` from now on, or anywhere.
     fn set_affinity(&mut self, vcpu: VcpuId, only: Option<PcpuId>, step: &mut Step<'_>) {
-        let task = self.wings.guests.vcpus[vcpu].task;
+        let task = self.wings.guests.vcpus[vcpu].thread.task;
         let mask = self.mask(only.as_ref().map_or(&[], |only| core::slice::from_ref(&only.0)));
         let mask = mask.unwrap_or_else(|error| panic!("{error}"));
         self.wings.threads.sched.set_affinity(task, mask, step);

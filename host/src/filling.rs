@@ -137,9 +137,9 @@ impl Host {
     fn renew_vm(&mut self, id: VmId, vm: &VmConfig, masks: Vec<Option<Mask>>) {
         for (vcpu, mask) in self.wings.guests.vcpus_of(id).zip(masks) {
             let row = &mut self.wings.guests.vcpus[vcpu];
-            let (task, timer) = (row.task, row.timer);
+            let (task, timer) = (row.thread.task, row.thread.timer);
             *row = Vcpu::new(vcpu, id, row.index, task);
-            row.timer = timer;
+            row.thread.timer = timer;
             row.switch_off();
             self.wings.threads.sched.set_mask(task, mask);
         }

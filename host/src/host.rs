@@ -122,7 +122,7 @@ impl Host {
     /// # Panics
     /// If there is no such vCPU.
     pub fn thread(&self, vcpu: VcpuId) -> TaskId {
-        self.wings.guests.vcpus[vcpu].task
+        self.wings.guests.vcpus[vcpu].thread.task
     }
 
     /// Returns the statistics of `vm`, summed over its vCPUs, by KVM's names where KVM has them.
@@ -135,7 +135,7 @@ impl Host {
         for vcpu in self.vcpus(vm) {
             let vcpu = &self.wings.guests.vcpus[vcpu];
             sum.add(&vcpu.counters);
-            window_max = window_max.max(u64::from(vcpu.pause_window_max));
+            window_max = window_max.max(u64::from(vcpu.spin.window_max));
         }
         sum.all().chain([("pause_window_max", window_max)])
     }

@@ -16,7 +16,7 @@ impl Wings {
         }
         // The first sender that finds the vCPU in guest mode sends the IPI. Later senders rely on that one.
         if self.claim_exit(vcpu)
-            && let Some(cpu) = self.guests.vcpus[vcpu].cpu
+            && let Some(cpu) = self.guests.vcpus[vcpu].thread.cpu
         {
             assert!(
                 cpu != step.pcpu,
@@ -45,11 +45,13 @@ impl Wings {
     /// guest mode.
     pub(crate) fn wake_up(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> bool {
         let at = &self.guests.vcpus[vcpu];
-        let task = at.task;
+        let task = at.thread.task;
         match at.activity {
             Activity::Poll { .. } => {
                 // The thread is awake: its polling loop sees the reason to end in memory.
-                self.guests.poll_kicks.extend(at.cpu.filter(|&cpu| cpu != step.pcpu));
+                self.guests
+                    .poll_kicks
+                    .extend(at.thread.cpu.filter(|&cpu| cpu != step.pcpu));
                 return false;
             }
             Activity::Block | Activity::PauseSleep => {}
@@ -66,9 +68,9 @@ impl Wings {
     /// Wakes the thread of `vcpu`. Returns `false` if it does not sleep.
     pub(crate) fn wake_thread(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> bool {
         let at = &mut self.guests.vcpus[vcpu];
-        let woken = self.threads.sched.wake(at.task, step);
+        let woken = self.threads.sched.wake(at.thread.task, step);
         if woken {
-            at.ready = true;
+            at.thread.ready = true;
             at.set_state(VcpuState::Woken, step);
         }
         woken
@@ -102,6 +104,6 @@ impl Presence for Vcpu {
         self.requests.any()
     }
     fn cpu(&self) -> Option<u32> {
-        self.cpu
+        self.thread.cpu
     }
 }

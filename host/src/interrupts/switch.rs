@@ -55,7 +55,7 @@ impl Wings {
     fn request_update(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         self.guests.vcpus[vcpu].requests.apic_update = true;
         if self.claim_exit(vcpu)
-            && let Some(cpu) = self.guests.vcpus[vcpu].cpu
+            && let Some(cpu) = self.guests.vcpus[vcpu].thread.cpu
         {
             step.ipi(cpu);
         }

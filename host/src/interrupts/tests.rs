@@ -178,7 +178,7 @@ fn a_doorbell_wakes_the_thread_of_its_device_only() {
 fn an_answer_ends_the_wait_for_the_same_interrupt_only() {
     let mut host = host(|_| ());
     let guests = &mut host.wings.guests;
-    let sent = |guests: &crate::guests::Guests| guests.vcpus[V0].ipi.sent.map(|(to, vector, _)| (to, vector));
+    let sent = |guests: &crate::guests::Guests| guests.vcpus[V0].spin.ipi.sent.map(|(to, vector, _)| (to, vector));
     guests.note_ipi(V0, V0, 0x41, 1);
     assert_eq!(sent(guests), None, "an interrupt to itself");
     guests.note_ipi(V0, V1, 0x41, 1);
@@ -189,7 +189,7 @@ fn an_answer_ends_the_wait_for_the_same_interrupt_only() {
     // The sender waits for a later one.
     for later in [(1, 0x42), (0, 0x41), (0, 0x42)] {
         guests.note_ipi(V0, V1, 0x41, 1);
-        guests.vcpus[V0].ipi.sent = Some((later.0, later.1, 2));
+        guests.vcpus[V0].spin.ipi.sent = Some((later.0, later.1, 2));
         guests.note_eoi(V1, 0x41);
         assert_eq!(sent(guests), Some(later));
     }

@@ -60,7 +60,7 @@ pub(crate) fn on_spin(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> Afte
 fn pause_sleep(on: &mut Wings, vcpu: VcpuId, ns: u64, step: &mut Step<'_>) -> After {
     let at = &mut on.guests.vcpus[vcpu];
     at.activity = Activity::PauseSleep;
-    let task = at.task;
+    let task = at.thread.task;
     at.set_state(VcpuState::PauseSleep, step);
     let timers = &mut on.threads.timers;
     timers.arm(Timer::Sleep(task), step.pcpu, step.now + ns);
@@ -74,7 +74,7 @@ fn yield_to_another(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> After 
     let filters = on.config.pause.filters;
     let at = &mut on.guests.vcpus[vcpu];
     // Stays set until re-entry: after a yield this vCPU still spins, so it is a poor yield target.
-    at.in_spin_loop = true;
+    at.spin.in_loop = true;
     let mut search = Search {
         spinner: vcpu,
         in_kernel: at.guest.cpl == 0,
@@ -158,22 +158,22 @@ fn is_candidate(on: &mut Wings, target: VcpuId, search: &Search) -> bool {
         return false;
     }
     if search.relaxed {
-        return at.preempted;
+        return at.thread.preempted;
     }
-    let waits = at.preempted || (filters.ready && at.ready);
+    let waits = at.thread.preempted || (filters.ready && at.thread.ready);
     if filters.preempted && !waits {
         return false;
     }
-    let hopeless = at.preempted && search.in_kernel && !at.preempted_in_kernel;
+    let hopeless = at.thread.preempted && search.in_kernel && !at.thread.preempted_in_kernel;
     let interrupts = filters.pending_interrupt || filters.ipi_aware;
     if filters.in_kernel && hopeless && !(interrupts && at.has_interrupt()) {
         return false;
     }
-    if !filters.eligibility || !at.in_spin_loop {
+    if !filters.eligibility || !at.spin.in_loop {
         return true;
     }
-    let eligible = at.dy_eligible;
-    at.dy_eligible = !eligible && !stays;
+    let eligible = at.spin.dy_eligible;
+    at.spin.dy_eligible = !eligible && !stays;
     eligible
 }
 
@@ -224,8 +224,8 @@ mod tests {
         let mut host = Host::new(&config, &[place]).expect("a valid host");
         host.add_vm(&VmConfig::default(), 1, &[]).expect("a valid vm");
         let vcpu = VcpuId(0);
-        host.wings.guests.vcpus[vcpu].preempted = true;
-        host.wings.guests.vcpus[vcpu].in_spin_loop = spins;
+        host.wings.guests.vcpus[vcpu].thread.preempted = true;
+        host.wings.guests.vcpus[vcpu].spin.in_loop = spins;
         let search = Search {
             spinner: vcpu,
             in_kernel: true,
@@ -266,7 +266,7 @@ mod tests {
             let vcpu = VcpuId(0);
             let base = host.wings.apics.timer_base;
             let at = &mut host.wings.guests.vcpus[vcpu];
-            (at.preempted, at.preempted_in_kernel) = (true, in_kernel);
+            (at.thread.preempted, at.thread.preempted_in_kernel) = (true, in_kernel);
             if enabled {
                 at.apic.write(holdfast_abi::lapic::SVR, 0x1ff, 0, &base);
             }

@@ -26,7 +26,7 @@ pub(crate) fn set_pause_controls(on: &mut Wings, out: &mut Vec<Command>) {
     let window = window_of(controls);
     let guests = &mut on.guests;
     for vcpu in guests.vcpus.iter_mut() {
-        vcpu.pause_window = window;
+        vcpu.spin.window = window;
         let controls = match guests.vms[vcpu.vm].config.cpu_pm {
             true => PauseControls::Off,
             false => controls,
@@ -42,7 +42,7 @@ pub(crate) fn begin_pause_window(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'
         true => PauseControls::Off,
         false => base_controls(on),
     };
-    on.guests.vcpus[vcpu].pause_window = window_of(base_controls(on));
+    on.guests.vcpus[vcpu].spin.window = window_of(base_controls(on));
     step.out.push(Command::PauseControls { vcpu, controls });
 }
 
@@ -51,11 +51,11 @@ pub(super) fn grow_pause_window(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_
     let (base, max) = window_bounds(on);
     let rule = on.config.pause.window;
     let at = &mut on.guests.vcpus[vcpu];
-    let old = at.pause_window;
+    let old = at.spin.window;
     at.counters.pause_window_sum += u64::from(old);
     let new = grown(old, rule.grow, base, max);
     at.counters.pause_window_grown += u64::from(new > old);
-    at.pause_window_max = at.pause_window_max.max(new.max(old));
+    at.spin.window_max = at.spin.window_max.max(new.max(old));
     move_pause_window(on, vcpu, new, step);
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn shrink_pause_window(on: &mut Wings, vcpu: VcpuId, step: &mut Step<
     let handling = on.config.pause;
     let stays = on.guests.planted.pause.window_stays;
     let at = &mut on.guests.vcpus[vcpu];
-    let old = at.pause_window;
+    let old = at.spin.window;
     let new = shrunk(old, handling.window.shrink, base);
     if new == old || stays {
         return;
@@ -96,8 +96,8 @@ fn move_pause_window(on: &mut Wings, vcpu: VcpuId, window: u32, step: &mut Step<
         },
     };
     let at = &mut on.guests.vcpus[vcpu];
-    if at.pause_window != window {
-        at.pause_window = window;
+    if at.spin.window != window {
+        at.spin.window = window;
         step.out.push(Command::PauseControls { vcpu, controls });
     }
 }

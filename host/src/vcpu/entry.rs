@@ -25,16 +25,16 @@ pub(crate) fn enter(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> Run {
     on.collect_late_posts(vcpu);
     // With hardware virtualization an EOI takes no exit, and IRR changes without the host.
     let at = &mut on.guests.vcpus[vcpu];
-    let looks = (at.requests.event || at.window) && !at.virtualization.is_active();
+    let looks = (at.requests.event || at.armed.window) && !at.virtualization.is_active();
     let inject = inject(at, step);
     tell_cr8(at, step);
     if looks && !on.is_virtualized(vcpu) {
         pv_eoi::offer(on, vcpu, step);
     }
     let at = &mut on.guests.vcpus[vcpu];
-    at.in_spin_loop = false;
-    at.dy_eligible = false;
-    let window = at.window;
+    at.spin.in_loop = false;
+    at.spin.dy_eligible = false;
+    let window = at.armed.window;
     at.set_state(VcpuState::InGuest, step);
     on.enter_guest(vcpu);
     Run::Guest { vcpu, inject, window }
@@ -49,7 +49,7 @@ fn inject(at: &mut Vcpu, step: &mut Step<'_>) -> Option<u8> {
     if at.virtualization.is_active() {
         return inject_with_hardware_delivery(at, step);
     }
-    let window = core::mem::take(&mut at.window);
+    let window = core::mem::take(&mut at.armed.window);
     let again = at.pending.undelivered.take();
     if !event && !window && again.is_none() {
         return None;
@@ -73,7 +73,7 @@ fn inject(at: &mut Vcpu, step: &mut Step<'_>) -> Option<u8> {
         // It was the highest vector: no other is deliverable before its EOI, which requests an evaluation.
         return Some(vector);
     }
-    at.window = true;
+    at.armed.window = true;
     if !window {
         step.charge(Cost::InterruptWindow, 1);
     }
@@ -83,7 +83,7 @@ fn inject(at: &mut Vcpu, step: &mut Step<'_>) -> Option<u8> {
 /// Returns the vector to inject while hardware delivers from IRR: an injection that the last exit interrupted. A
 /// non-maskable interrupt is injected as well.
 fn inject_with_hardware_delivery(at: &mut Vcpu, step: &mut Step<'_>) -> Option<u8> {
-    at.window = false;
+    at.armed.window = false;
     let again = at.pending.undelivered.take();
     if again.is_none() && at.pending.has_nmi() {
         step.charge(Cost::Inject, 1);
@@ -102,8 +102,8 @@ fn tell_cr8(at: &mut Vcpu, step: &mut Step<'_>) {
     }
     // Hardware keeps CR8 and the page's TPR in line, and evaluates IRR when either changes.
     let held_back = !by_hardware && at.apic.is_held_back_by_task();
-    if at.cr8_intercepted != held_back {
-        at.cr8_intercepted = held_back;
+    if at.armed.cr8 != held_back {
+        at.armed.cr8 = held_back;
         step.out.push(Command::InterceptCr8 {
             vcpu: at.id,
             on: held_back,

@@ -72,7 +72,7 @@ fn shutdown(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> After {
     let at = &mut on.guests.vcpus[vcpu];
     at.activity = Activity::Dead;
     at.steal.msr = 0;
-    let (task, timer) = (at.task, at.timer);
+    let (task, timer) = (at.thread.task, at.thread.timer);
     at.set_state(VcpuState::Dead, step);
     on.threads.timers.cancel(Timer::Lapic(timer));
     on.threads.timers.cancel(Timer::Sleep(task));

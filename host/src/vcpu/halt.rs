@@ -100,7 +100,7 @@ fn end_halt(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
     on.unblock(vcpu, step.pcpu);
     let at = &mut on.guests.vcpus[vcpu];
     at.mp_state = MpState::Runnable;
-    at.pv_unhalted = false;
+    at.halt.pv_unhalted = false;
     at.activity = Activity::Run;
     if let Some(blocked_at) = at.halt.blocked_at {
         at.counters.halt_wait_ns += step.now - blocked_at;

@@ -72,7 +72,7 @@ fn yield_hypercall(on: &mut Wings, vcpu: VcpuId, apic_id: u32, step: &mut Step<'
     }
     let target = on.guests.vcpu_id(vm, apic_id);
     let itself = target == vcpu && !on.guests.planted.pause.self_kick_yields;
-    if itself || !(on.guests.vcpus[target].ready || target == vcpu) {
+    if itself || !(on.guests.vcpus[target].thread.ready || target == vcpu) {
         return After::Resume;
     }
     step.charge(Cost::SpinCandidate, 1);

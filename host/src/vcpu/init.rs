@@ -49,9 +49,9 @@ pub(super) fn reset(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
         sipi: at.pending.sipi,
         ..PendingEvents::default()
     };
-    at.pv_unhalted = false;
+    at.halt.pv_unhalted = false;
     at.nested = false;
-    at.window = false;
+    at.armed.window = false;
     at.steal.msr = 0;
     at.pv_eoi = PvEoi::default();
     at.halt.guest_polls = false;

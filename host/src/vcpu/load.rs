@@ -10,14 +10,14 @@ use crate::wings::Wings;
 pub(crate) fn load(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
     step.charge(Cost::VcpuLoad, 1);
     let at = &mut on.guests.vcpus[vcpu];
-    at.preempted = false;
-    at.ready = false;
+    at.thread.preempted = false;
+    at.thread.ready = false;
     at.requests.steal_update = true;
-    at.cpu = Some(step.pcpu);
+    at.thread.cpu = Some(step.pcpu);
     on.load(vcpu, step.pcpu);
     let at = &mut on.guests.vcpus[vcpu];
     at.set_state(VcpuState::HandlingExit, step);
-    let task = at.timer;
+    let task = at.thread.timer;
     // A LAPIC timer expires on the pCPU where its vCPU runs, so it moves with the vCPU.
     if let Some((pcpu, deadline)) = on.threads.timers.armed(Timer::Lapic(task))
         && pcpu != step.pcpu
@@ -30,15 +30,15 @@ pub(crate) fn load(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
 pub(crate) fn put(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
     step.charge(Cost::VcpuLoad, 1);
     let reports = on.guests.reports_preemption(vcpu);
-    let task = on.guests.vcpus[vcpu].task;
+    let task = on.guests.vcpus[vcpu].thread.task;
     let sched = &on.threads.sched;
     let (runnable, throttled) = (sched.is_runnable(task), sched.is_throttled(task));
     on.put(vcpu, runnable);
     let at = &mut on.guests.vcpus[vcpu];
     if runnable {
-        at.preempted = true;
-        at.ready = true;
-        at.preempted_in_kernel = at.guest.cpl == 0;
+        at.thread.preempted = true;
+        at.thread.ready = true;
+        at.thread.preempted_in_kernel = at.guest.cpl == 0;
         if reports {
             at.counters.preemption_reported += 1;
         } else {

@@ -117,7 +117,7 @@ impl Guests {
         SavedVcpu {
             guest: at.guest,
             mp_state: at.mp_state,
-            pv_unhalted: at.pv_unhalted,
+            pv_unhalted: at.halt.pv_unhalted,
             pending: at.pending,
             lapic: at.apic.page(),
             lapic_errors: at.apic.errors,
@@ -139,7 +139,7 @@ impl Guests {
         );
         for (to, from) in self.vcpus.iter_mut().zip(before.vcpus.iter()) {
             to.counters = from.counters;
-            to.pause_window_max = from.pause_window_max;
+            to.spin.window_max = from.spin.window_max;
         }
     }
 }
@@ -170,7 +170,7 @@ pub(crate) fn restore(on: &mut Wings, vcpu: VcpuId, saved: &SavedVcpu, now: Nano
     let at = &mut on.guests.vcpus[vcpu];
     at.guest = saved.guest;
     at.mp_state = saved.mp_state;
-    at.pv_unhalted = saved.pv_unhalted;
+    at.halt.pv_unhalted = saved.pv_unhalted;
     at.apic.load_timer(&saved.timer, now.0);
     if saved.pv_eoi_pending && !saved.guest.pv_eoi {
         // The request for an event below covers this EOI too.
@@ -187,7 +187,7 @@ pub(crate) fn restore(on: &mut Wings, vcpu: VcpuId, saved: &SavedVcpu, now: Nano
     on.restored(vcpu);
     let at = &mut on.guests.vcpus[vcpu];
     // The timer moves to the pCPU where the vCPU is loaded first.
-    let (task, deadline) = (at.timer, at.apic.timer.deadline);
+    let (task, deadline) = (at.thread.timer, at.apic.timer.deadline);
     if let Some(deadline) = deadline {
         on.threads.timers.arm(Timer::Lapic(task), 0, deadline);
     }

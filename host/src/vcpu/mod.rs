@@ -117,7 +117,9 @@ impl Requests {
 
 /// The polling time of halts, and the course of the present halt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HaltPoll {
+pub(crate) struct Halt {
+    /// A kick is latched: the present or the next halt ends at once.
+    pub(crate) pv_unhalted: bool,
     /// Polling time of the next halt. Nanoseconds.
     pub(crate) poll_ns: u64,
     /// When the present halt began.
@@ -128,7 +130,7 @@ pub(crate) struct HaltPoll {
     pub(crate) guest_polls: bool,
 }
 
-impl HaltPoll {
+impl Halt {
     /// Returns the value of the MSR.
     pub(crate) fn poll_control_msr(&self) -> u64 {
         u64::from(!self.guest_polls)
@@ -174,19 +176,62 @@ pub(crate) struct IpiRecord {
     pub(crate) received: Option<(u32, u8)>,
 }
 
-/// A vCPU.
+/// The thread of a vCPU.
+#[derive(Clone, Debug)]
+pub(crate) struct VcpuThread {
+    /// The thread that has the vCPU in `KVM_RUN`, or had it last.
+    pub(crate) task: TaskId,
+    /// The thread as other vCPUs find it, possibly after its end.
+    pub(crate) pid: Pid,
+    /// Number of the vCPU's LAPIC timer, which is that of its first thread.
+    pub(crate) timer: TaskId,
+    /// The pCPU where it was last loaded.
+    pub(crate) cpu: Option<u32>,
+    /// It has had a pCPU before. When it gets one again, the window of its pause loops shrinks.
+    pub(crate) ran: bool,
+    /// It would use a pCPU if it had one.
+    pub(crate) ready: bool,
+    /// It lost its pCPU while it could continue.
+    pub(crate) preempted: bool,
+    /// The guest was at CPL 0 when it was preempted.
+    pub(crate) preempted_in_kernel: bool,
+    /// It is to leave: the VMM unplugs the vCPU.
+    pub(crate) unplugged: bool,
+}
+
+/// What the pause wing knows of a vCPU.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spin {
+    /// It is in the handler of a pause exit, or has yielded there.
+    pub(crate) in_loop: bool,
+    /// It is in that handler, and may be the target of the next directed yield all the same.
+    pub(crate) dy_eligible: bool,
+    /// The window of its pause loops, in the unit of the CPU.
+    pub(crate) window: u32,
+    /// The largest window at any pause exit.
+    pub(crate) window_max: u32,
+    /// Its last IPIs.
+    pub(crate) ipi: IpiRecord,
+}
+
+/// Exits that the host has asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Armed {
+    /// An interrupt window: the last entry opened it.
+    pub(crate) window: bool,
+    /// Writes to CR8.
+    pub(crate) cr8: bool,
+}
+
+/// A vCPU. Its state is divided by wing: `thread` and `halt` are this wing's, `spin` the pause wing's, `apic`,
+/// `virtualization` and `pv_eoi` the interrupt wing's.
 #[derive(Clone, Debug)]
 pub(crate) struct Vcpu {
     pub(crate) id: VcpuId,
     pub(crate) vm: VmId,
     /// Its index in its VM, which is its initial APIC ID.
     pub(crate) index: u32,
-    /// The thread that has it in `KVM_RUN`, or had it last.
-    pub(crate) task: TaskId,
-    /// The thread as other vCPUs find it, possibly after its end.
-    pub(crate) pid: Pid,
-    /// Number of its LAPIC timer, which is that of its first thread.
-    pub(crate) timer: TaskId,
+    pub(crate) thread: VcpuThread,
     pub(crate) state: VcpuState,
     pub(crate) activity: Activity,
     pub(crate) mode: Cell<Mode>,
@@ -195,36 +240,11 @@ pub(crate) struct Vcpu {
     pub(crate) guest: GuestState,
     pub(crate) mp_state: MpState,
     pub(crate) pending: PendingEvents,
-    /// Writes to CR8 cause exits.
-    pub(crate) cr8_intercepted: bool,
-    /// A kick is latched: the present or the next halt ends at once.
-    pub(crate) pv_unhalted: bool,
+    pub(crate) armed: Armed,
     /// It executes a guest of its own.
     pub(crate) nested: bool,
-    /// Its thread is to leave: the VMM unplugs it.
-    pub(crate) unplugged: bool,
-    /// It lost its pCPU while it could continue.
-    pub(crate) preempted: bool,
-    /// It would use a pCPU if it had one.
-    pub(crate) ready: bool,
-    /// The guest was at CPL 0 when it was preempted.
-    pub(crate) preempted_in_kernel: bool,
-    /// It is in the handler of a pause exit, or has yielded there.
-    pub(crate) in_spin_loop: bool,
-    /// It is in that handler, and may be the target of the next directed yield all the same.
-    pub(crate) dy_eligible: bool,
-    /// The window of its pause loops, in the unit of the CPU.
-    pub(crate) pause_window: u32,
-    /// The largest window at any pause exit.
-    pub(crate) pause_window_max: u32,
-    pub(crate) ipi: IpiRecord,
-    /// Its thread has had a pCPU before. When it gets one again, the window shrinks.
-    pub(crate) ran: bool,
-    /// The pCPU where it was last loaded.
-    pub(crate) cpu: Option<u32>,
-    /// Its last entry opened an interrupt window.
-    pub(crate) window: bool,
-    pub(crate) halt: HaltPoll,
+    pub(crate) spin: Spin,
+    pub(crate) halt: Halt,
     pub(crate) steal: Steal,
     pub(crate) pv_eoi: PvEoi,
     pub(crate) apic: Lapic,
@@ -239,9 +259,17 @@ impl Vcpu {
             id,
             vm,
             index,
-            task,
-            pid: Pid { task, generation: 0 },
-            timer: task,
+            thread: VcpuThread {
+                task,
+                pid: Pid { task, generation: 0 },
+                timer: task,
+                cpu: None,
+                ran: false,
+                ready: true,
+                preempted: false,
+                preempted_in_kernel: false,
+                unplugged: false,
+            },
             state: VcpuState::Woken,
             activity: Activity::Run,
             mode: Cell::new(Mode::Outside),
@@ -249,22 +277,10 @@ impl Vcpu {
             guest: GuestState::default(),
             mp_state: MpState::Runnable,
             pending: PendingEvents::default(),
-            cr8_intercepted: false,
-            pv_unhalted: false,
+            armed: Armed::default(),
             nested: false,
-            unplugged: false,
-            preempted: false,
-            ready: true,
-            preempted_in_kernel: false,
-            in_spin_loop: false,
-            dy_eligible: false,
-            pause_window: 0,
-            pause_window_max: 0,
-            ipi: IpiRecord::default(),
-            ran: false,
-            cpu: None,
-            window: false,
-            halt: HaltPoll::default(),
+            spin: Spin::default(),
+            halt: Halt::default(),
             steal: Steal::default(),
             pv_eoi: PvEoi::default(),
             apic: Lapic::new(index),
@@ -277,7 +293,7 @@ impl Vcpu {
     pub(crate) fn switch_off(&mut self) {
         self.state = VcpuState::Dead;
         self.activity = Activity::Dead;
-        self.ready = false;
+        self.thread.ready = false;
     }
 
     /// Changes the state to `state`, and reports the change.
@@ -291,7 +307,7 @@ impl Vcpu {
     /// Takes over pending events and CR8 from the exit information.
     pub(crate) fn take_from_exit(&mut self) {
         self.pending.undelivered = self.guest.undelivered.take();
-        if !self.cr8_intercepted && !self.virtualization.keeps_cr8() {
+        if !self.armed.cr8 && !self.virtualization.keeps_cr8() {
             self.apic.set_cr8(self.guest.cr8);
         }
     }
@@ -306,7 +322,7 @@ impl Vcpu {
         match self.mp_state {
             MpState::Runnable => true,
             MpState::Halted => {
-                self.pv_unhalted
+                self.halt.pv_unhalted
                     || self.pending.init
                     || self.pending.has_nmi()
                     || (self.guest.interrupts_enabled && self.apic.deliverable().is_some())
@@ -355,7 +371,7 @@ mod tests {
         type Reason = (fn(&mut Vcpu), [bool; 3]);
         let reasons: [Reason; 6] = [
             (|_| (), [false, false, false]),
-            (|vcpu| vcpu.pv_unhalted = true, [true, false, false]),
+            (|vcpu| vcpu.halt.pv_unhalted = true, [true, false, false]),
             (|vcpu| vcpu.pending.init = true, [true, true, true]),
             (|vcpu| vcpu.pending.nmis = 1, [true, false, false]),
             (|vcpu| vcpu.pending.sipi = Some(7), [false, false, true]),

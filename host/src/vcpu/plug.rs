@@ -15,7 +15,7 @@ use crate::step::Step;
 use crate::timers::Timer;
 use crate::vcpu::init;
 use crate::vcpu::steal_time;
-use crate::vcpu::{Activity, HaltPoll, IpiRecord, MpState, PendingEvents, Pid};
+use crate::vcpu::{Activity, Halt, IpiRecord, MpState, PendingEvents, Pid};
 use crate::wings::Wings;
 
 /// Makes the thread of `vcpu` leave, and the vCPU be off. Does nothing if the vCPU is dead.
@@ -24,7 +24,7 @@ pub(crate) fn unplug(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
     if at.activity == Activity::Dead {
         return;
     }
-    at.unplugged = true;
+    at.thread.unplugged = true;
     on.kick(vcpu, step);
 }
 
@@ -35,13 +35,13 @@ pub(crate) fn park(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
     power_off(on, vcpu, step);
     let at = &mut on.guests.vcpus[vcpu];
     at.set_state(VcpuState::HandlingExit, step);
-    at.unplugged = false;
+    at.thread.unplugged = false;
     at.activity = Activity::Dead;
-    at.ready = false;
-    at.in_spin_loop = false;
-    at.dy_eligible = false;
-    at.ran = false;
-    let (vm, task) = (at.vm, at.task);
+    at.thread.ready = false;
+    at.spin.in_loop = false;
+    at.spin.dy_eligible = false;
+    at.thread.ran = false;
+    let (vm, task) = (at.vm, at.thread.task);
     at.set_state(VcpuState::Dead, step);
     on.threads.timers.cancel(Timer::Sleep(task));
     on.threads.records[task].generation += 1;
@@ -60,8 +60,8 @@ fn power_off(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
     at.requests.apic_update = at.virtualization.is_hardware();
     at.mp_state = MpState::Uninitialized;
     at.pending = PendingEvents::default();
-    at.halt = HaltPoll::default();
-    at.ipi = IpiRecord::default();
+    at.halt = Halt::default();
+    at.spin.ipi = IpiRecord::default();
 }
 
 /// Gives `vcpu`, which is dead, its thread again. It executes at once, or waits for INIT and SIPI.
@@ -77,13 +77,13 @@ pub(crate) fn plug(on: &mut Wings, vcpu: VcpuId, executes: bool, step: &mut Step
     );
     // What came for it since it left.
     power_off(on, vcpu, step);
-    let task = on.guests.vcpus[vcpu].task;
+    let task = on.guests.vcpus[vcpu].thread.task;
     let generation = on.threads.records[task].generation;
     let waited = steal_time::waited_ns(on, vcpu);
     let at = &mut on.guests.vcpus[vcpu];
-    at.pid = Pid { task, generation };
+    at.thread.pid = Pid { task, generation };
     at.steal.seen_ns = waited;
-    at.ready = true;
+    at.thread.ready = true;
     (at.mp_state, at.activity) = match executes {
         true => (MpState::Runnable, Activity::Run),
         false => (MpState::Uninitialized, Activity::Block),

@@ -12,7 +12,7 @@ use crate::wings::Wings;
 
 /// Resumes the thread of `vcpu`, which has the executing pCPU.
 pub(crate) fn resume(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> Resume {
-    if on.guests.vcpus[vcpu].unplugged {
+    if on.guests.vcpus[vcpu].thread.unplugged {
         plug::park(on, vcpu, step);
         return Resume::Sleep;
     }

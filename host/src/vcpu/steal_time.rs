@@ -28,7 +28,7 @@ pub(crate) fn register_steal_time(on: &mut Wings, vcpu: VcpuId, value: u64) -> b
 
 /// Returns how long the thread of `vcpu` has been runnable without running, in total. Nanoseconds.
 pub(crate) fn waited_ns(on: &Wings, vcpu: VcpuId) -> u64 {
-    on.threads.sched.run_delay(on.guests.vcpus[vcpu].task)
+    on.threads.sched.run_delay(on.guests.vcpus[vcpu].thread.task)
 }
 
 /// Before entry: adds the time stolen since the last update, and clears the preempted flag.

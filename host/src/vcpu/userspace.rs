@@ -23,7 +23,7 @@ pub(crate) fn leave_run(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
     let at = &mut on.guests.vcpus[vcpu];
     at.counters.userspace_exits += 1;
     at.set_state(VcpuState::Userspace, step);
-    let task = at.task;
+    let task = at.thread.task;
     on.threads.records[task].kind = ThreadKind::Plain;
     on.put(vcpu, false);
     on.guests.report_preempted(vcpu, step);
@@ -45,9 +45,9 @@ pub(crate) fn enter_run(on: &mut Wings, task: TaskId, vcpu: VcpuId, step: &mut S
     let at = &mut on.guests.vcpus[vcpu];
     assert_eq!(at.state, VcpuState::Userspace, "vcpu {} has a thread", vcpu.0);
     let pid = Pid { task, generation };
-    if at.pid != pid {
-        at.pid = pid;
-        at.task = task;
+    if at.thread.pid != pid {
+        at.thread.pid = pid;
+        at.thread.task = task;
         at.counters.thread_changes += 1;
         // Earlier waits of that thread are not the guest's.
         on.guests.vcpus[vcpu].steal.seen_ns = steal_time::waited_ns(on, vcpu);
@@ -58,6 +58,6 @@ pub(crate) fn enter_run(on: &mut Wings, task: TaskId, vcpu: VcpuId, step: &mut S
 
 /// Returns the thread of `vcpu`, or `None` if it has ended.
 pub(crate) fn thread_of(on: &Wings, vcpu: VcpuId) -> Option<TaskId> {
-    let pid = on.guests.vcpus[vcpu].pid;
+    let pid = on.guests.vcpus[vcpu].thread.pid;
     (on.threads.records[pid.task].generation == pid.generation).then_some(pid.task)
 }

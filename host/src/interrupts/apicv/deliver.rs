@@ -23,7 +23,7 @@ pub(crate) fn deliver(on: &mut Wings, vcpu: VcpuId, vector: u8, level: bool, ste
     // Pairs with the fence between mode and ON at entry.
     memory.fence();
     let at = &on.guests.vcpus[vcpu];
-    let (in_guest, cpu) = (at.mode.get() == Mode::InGuest, at.cpu);
+    let (in_guest, cpu) = (at.mode.get() == Mode::InGuest, at.thread.cpu);
     match cpu {
         Some(cpu) if in_guest => {
             // On the executing pCPU the vCPU is not in guest mode: it is about to enter, and reads ON.

@@ -84,7 +84,7 @@ pub(crate) fn update(on: &mut Wings, vcpu: VcpuId) {
         control.eoi_exit = level_triggered(at.apic.registers());
         apicv.vmcs.set(control);
     }
-    at.window = false;
+    at.armed.window = false;
     at.apic.hardware_switched();
     on.guests.request_event(vcpu);
 }

@@ -69,7 +69,7 @@ pub(crate) fn update(on: &mut Wings, vcpu: VcpuId, pcpu: u32) {
         if !on.guests.planted.avic.restored_without_tables {
             rebuild_logical_table(on, vm);
         }
-        on.guests.vcpus[vcpu].window = false;
+        on.guests.vcpus[vcpu].armed.window = false;
     }
     if wanted {
         avic::iommu::activate(on, vcpu, pcpu);

@@ -131,7 +131,7 @@ impl Wings {
                 }
             }
             DeliveryMode::Unhalt => {
-                vcpu.pv_unhalted = true;
+                vcpu.halt.pv_unhalted = true;
                 vcpu.counters.kicks_received += 1;
                 (true, true)
             }

@@ -36,7 +36,7 @@ impl Host {
         if let Some(ThreadKind::Vcpu(vcpu)) = kind {
             load::load(&mut self.wings, vcpu, step);
             if core::mem::replace(&mut self.wings.guests.vcpus[vcpu].thread.ran, true) {
-                window::shrink_pause_window(&mut self.wings, vcpu, step);
+                window::shrink_pause_window(&self.wings.config, &mut self.wings.guests.vcpus[vcpu], step);
             }
         }
         match (prev, next) {

@@ -5,6 +5,7 @@ use holdfast_abi::{ioapic, lapic as reg, msr};
 use crate::boundary::{Command, Cost, VcpuId};
 use crate::interrupts::lapic::Action;
 use crate::step::Step;
+use crate::vcpu::Vcpu;
 use crate::wings::Wings;
 
 /// Handles a store to the page where LAPICs are after reset.
@@ -26,8 +27,10 @@ pub(crate) fn apic_read(on: &mut Wings, vcpu: VcpuId, offset: u32, step: &mut St
 
 /// Handles a store of `bytes` bytes at `address`.
 pub(crate) fn mmio_write(on: &mut Wings, vcpu: VcpuId, address: u64, value: u64, bytes: u8, step: &mut Step<'_>) {
-    begin_mmio(on, vcpu, step);
-    if on.guests.vcpus[vcpu].apic.is_at(address) {
+    let at = &mut on.guests.vcpus[vcpu];
+    begin_mmio(at, step);
+    let vm = at.vm;
+    if at.apic.is_at(address) {
         // Registers take stores of 32 bits (SDM volume 3, "Local APIC Register Address Map"). KVM ignores others.
         if bytes == 4 {
             let (now, base) = (step.now, on.apics.timer_base);
@@ -35,13 +38,11 @@ pub(crate) fn mmio_write(on: &mut Wings, vcpu: VcpuId, address: u64, value: u64,
             let action = on
                 .guests
                 .change_apic(vcpu, |apic| apic.write(offset, value as u32, now, &base));
-            let vm = on.guests.vcpus[vcpu].vm;
             on.apic_register_written(vm, offset, step);
             on.act(vcpu, action, step);
         }
         return;
     }
-    let vm = on.guests.vcpus[vcpu].vm;
     let offset = ioapic_offset(address);
     if offset.is_none() || on.guests.vms[vm].config.split_irqchip {
         on.visit_userspace(vcpu, step);
@@ -55,17 +56,13 @@ pub(crate) fn mmio_write(on: &mut Wings, vcpu: VcpuId, address: u64, value: u64,
 
 /// Handles a load of `bytes` bytes from `address`.
 pub(crate) fn mmio_read(on: &mut Wings, vcpu: VcpuId, address: u64, bytes: u8, step: &mut Step<'_>) {
-    begin_mmio(on, vcpu, step);
-    let value = if on.guests.vcpus[vcpu].apic.is_at(address) {
-        u64::from(read_apic(
-            on,
-            vcpu,
-            (address % reg::PAGE_BYTES as u64) as u32,
-            bytes,
-            step,
-        ))
+    let at = &mut on.guests.vcpus[vcpu];
+    begin_mmio(at, step);
+    let vm = at.vm;
+    let value = if at.apic.is_at(address) {
+        let offset = (address % reg::PAGE_BYTES as u64) as u32;
+        u64::from(read_apic(on, vcpu, offset, bytes, step))
     } else {
-        let vm = on.guests.vcpus[vcpu].vm;
         let offset = ioapic_offset(address);
         if offset.is_none() || on.guests.vms[vm].config.split_irqchip {
             on.visit_userspace(vcpu, step);
@@ -94,15 +91,18 @@ fn read_apic(on: &mut Wings, vcpu: VcpuId, offset: u32, bytes: u8, step: &mut St
         return 0;
     }
     let register = offset - within;
-    if on.guests.vcpus[vcpu].apic.note_access(register) != Action::None {
+    let apic = &mut on.guests.vcpus[vcpu].apic;
+    let error = apic.note_access(register) != Action::None;
+    let value = apic.read(register, step.now);
+    if error {
         on.guests.request_event(vcpu);
     }
-    on.guests.vcpus[vcpu].apic.read(register, step.now) >> (8 * within)
+    value >> (8 * within)
 }
 
-fn begin_mmio(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
+fn begin_mmio(at: &mut Vcpu, step: &mut Step<'_>) {
     step.charge(Cost::ApicAccess, 1);
-    on.guests.vcpus[vcpu].counters.insn_emulation += 1;
+    at.counters.insn_emulation += 1;
 }
 
 /// Returns the offset of `address` in the I/O APIC's page, or `None` if it is elsewhere.

@@ -14,7 +14,7 @@ use holdfast_abi::msr;
 
 use crate::boundary::{Command, Cost, VcpuId};
 use crate::step::Step;
-use crate::vcpu::PvEoi;
+use crate::vcpu::{PvEoi, Vcpu};
 use crate::wings::Wings;
 
 /// The number of bytes of the word that the host uses.
@@ -39,18 +39,17 @@ pub(crate) fn register(on: &mut Wings, vcpu: VcpuId, value: u64) -> bool {
     legal
 }
 
-/// Before entry: sets the bit if the host need not see the next end of an interrupt of `vcpu`.
-pub(crate) fn offer(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
-    let faults = on.guests.planted.pv;
-    let at = &mut on.guests.vcpus[vcpu];
-    let unseen = at.apic.can_end_unseen(faults.pv_eoi_hides_next);
+/// Before entry: sets the bit if the host need not see the next end of an interrupt of `at`. `hides_next` is a fault
+/// planted by tests.
+pub(crate) fn offer(at: &mut Vcpu, hides_next: bool, step: &mut Step<'_>) {
+    let unseen = at.apic.can_end_unseen(hides_next);
     if at.pv_eoi.msr & msr::PV_EOI_ENABLE == 0 || at.pv_eoi.pending || !unseen {
         return;
     }
     at.pv_eoi.pending = true;
     let address = at.pv_eoi.msr & !msr::PV_EOI_ENABLE;
     step.charge(Cost::PvEoi, 1);
-    step.out.push(Command::PvEoi { vcpu, address });
+    step.out.push(Command::PvEoi { vcpu: at.id, address });
 }
 
 /// After an exit: ends the interrupt in service if the guest has cleared the bit.
@@ -62,8 +61,8 @@ pub(crate) fn collect(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
     let cleared = !at.guest.pv_eoi && !on.guests.planted.pv.pv_eoi_lost;
     step.charge(Cost::PvEoi, 1);
     if cleared {
-        let action = on.guests.vcpus[vcpu].apic.ended();
-        on.guests.vcpus[vcpu].counters.pv_eoi += 1;
+        let action = at.apic.ended();
+        at.counters.pv_eoi += 1;
         on.act(vcpu, action, step);
     }
 }

@@ -12,11 +12,11 @@ pub(crate) mod window;
 use crate::boundary::{Command, Cost, VcpuId, VcpuState};
 use crate::step::Step;
 use crate::timers::Timer;
-use crate::vcpu::Activity;
 use crate::vcpu::after::After;
 use crate::vcpu::userspace;
+use crate::vcpu::{Activity, Vcpu};
 use crate::wings::Wings;
-use config::{PauseControls, PauseExit};
+use config::{PauseControls, PauseExit, YieldFilters};
 
 /// The result of trying one candidate, or all in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +43,9 @@ struct Search {
 
 /// `vcpu` has paused for longer than the window.
 pub(crate) fn on_spin(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> After {
-    on.guests.vcpus[vcpu].counters.pause_exits += 1;
-    window::grow_pause_window(on, vcpu, step);
+    let at = &mut on.guests.vcpus[vcpu];
+    at.counters.pause_exits += 1;
+    window::grow_pause_window(&on.config, at, step);
     let amd = matches!(on.config.pause_controls, PauseControls::Filter { .. });
     if !amd || on.config.pause.skips_amd_pause {
         step.out.push(Command::SkipPause { vcpu });
@@ -121,10 +122,12 @@ fn round(on: &mut Wings, search: &mut Search, step: &mut Step<'_>) -> Attempt {
 /// Examines the vCPU with index `candidate`, and yields to it if the filters allow it.
 fn look(on: &mut Wings, search: &Search, candidate: u32, step: &mut Step<'_>) -> Attempt {
     step.charge(Cost::SpinCandidate, 1);
-    let vm = on.guests.vcpus[search.spinner].vm;
+    let spinner = &mut on.guests.vcpus[search.spinner];
+    let vm = spinner.vm;
+    spinner.counters.directed_yield_looks += 1;
     let target = on.guests.vcpu_id(vm, candidate);
-    on.guests.vcpus[search.spinner].counters.directed_yield_looks += 1;
-    if !is_candidate(on, target, search) {
+    let stays = on.config.planted.pause.eligibility_stays;
+    if !is_candidate(&mut on.guests.vcpus[target], &on.config.pause.filters, stays, search) {
         return Attempt::Unsuitable;
     }
     on.guests.vcpus[search.spinner].counters.directed_yield_attempted += 1;
@@ -146,12 +149,8 @@ fn look(on: &mut Wings, search: &Search, candidate: u32, step: &mut Step<'_>) ->
     Attempt::Boosted
 }
 
-/// Returns whether the filters let `target` be tried.
-fn is_candidate(on: &mut Wings, target: VcpuId, search: &Search) -> bool {
-    let handling = on.config.pause;
-    let filters = handling.filters;
-    let stays = on.guests.planted.pause.eligibility_stays;
-    let at = &mut on.guests.vcpus[target];
+/// Returns whether `filters` let `at` be tried. `stays` is a fault planted by tests: eligibility is not toggled.
+fn is_candidate(at: &mut Vcpu, filters: &YieldFilters, stays: bool, search: &Search) -> bool {
     // A woken vCPU waits no longer.
     let sleeps = matches!(at.state, VcpuState::Blocked | VcpuState::PauseSleep | VcpuState::Dead);
     if sleeps || at.state == VcpuState::InGuest {
@@ -188,72 +187,51 @@ pub(crate) fn directed_yield(on: &mut Wings, vcpu: VcpuId, target: VcpuId, step:
         done,
     });
     if done {
-        on.guests.vcpus[vcpu].counters.directed_yield_successful += 1;
         let in_userspace = on.guests.vcpus[target].state == VcpuState::Userspace;
-        on.guests.vcpus[vcpu].counters.directed_yield_userspace += u64::from(in_userspace);
+        let counters = &mut on.guests.vcpus[vcpu].counters;
+        counters.directed_yield_successful += 1;
+        counters.directed_yield_userspace += u64::from(in_userspace);
     }
     done
 }
 
 #[cfg(test)]
 mod tests {
-    use super::config::{PauseHandling, YieldFilters};
     use super::*;
-    use crate::faults::{Planted, SpinFaults};
-    use crate::{Host, HostConfig, PcpuPlace, VmConfig};
+    use crate::boundary::{TaskId, VmId};
+    use crate::interrupts::lapic::TimerBase;
+
+    fn vcpu() -> Vcpu {
+        let mut vcpu = Vcpu::new(VcpuId(0), VmId(0), 0, TaskId(0));
+        vcpu.thread.preempted = true;
+        vcpu
+    }
+
+    const SEARCH: Search = Search {
+        spinner: VcpuId(1),
+        in_kernel: true,
+        tries: 0,
+        relaxed: false,
+    };
 
     /// Returns four results of the filter for a vCPU that is itself in the handler, or is not.
-    fn looks(spins: bool, faults: SpinFaults) -> [bool; 4] {
-        let pause = PauseHandling {
-            filters: YieldFilters::LINUX_3_10,
-            ..PauseHandling::DIRECTED_YIELD_2011
-        };
-        let config = HostConfig {
-            pause,
-            planted: Planted {
-                pause: faults,
-                ..Planted::default()
-            },
-            ..HostConfig::default()
-        };
-        let place = PcpuPlace {
-            socket: 0,
-            core: 0,
-            thread: 0,
-        };
-        let mut host = Host::new(&config, &[place]).expect("a valid host");
-        host.add_vm(&VmConfig::default(), 1, &[]).expect("a valid vm");
-        let vcpu = VcpuId(0);
-        host.wings.guests.vcpus[vcpu].thread.preempted = true;
-        host.wings.guests.vcpus[vcpu].spin.in_loop = spins;
-        let search = Search {
-            spinner: vcpu,
-            in_kernel: true,
-            tries: 0,
-            relaxed: false,
-        };
-        [(); 4].map(|()| is_candidate(&mut host.wings, vcpu, &search))
+    fn looks(spins: bool, stays: bool) -> [bool; 4] {
+        let mut vcpu = vcpu();
+        vcpu.spin.in_loop = spins;
+        [(); 4].map(|()| is_candidate(&mut vcpu, &YieldFilters::LINUX_3_10, stays, &SEARCH))
     }
 
     #[test]
     fn who_spins_itself_is_eligible_every_second_time() {
-        assert_eq!(looks(true, SpinFaults::default()), [false, true, false, true]);
-        assert_eq!(looks(false, SpinFaults::default()), [true; 4]);
+        assert_eq!(looks(true, false), [false, true, false, true]);
+        assert_eq!(looks(false, false), [true; 4]);
     }
 
     #[test]
     fn a_vcpu_preempted_in_user_code_is_a_candidate_if_an_interrupt_waits() {
-        let config = HostConfig {
-            pause: PauseHandling {
-                filters: YieldFilters::LINUX_6_9,
-                ..PauseHandling::DIRECTED_YIELD_2011
-            },
-            ..HostConfig::default()
-        };
-        let place = PcpuPlace {
-            socket: 0,
-            core: 0,
-            thread: 0,
+        let base = TimerBase {
+            tsc_hz: 1_000_000_000,
+            min_period_ns: 1,
         };
         for (in_kernel, enabled, expected) in [
             (true, true, true),
@@ -261,36 +239,19 @@ mod tests {
             (false, true, true),
             (false, false, false),
         ] {
-            let mut host = Host::new(&config, &[place]).expect("a valid host");
-            host.add_vm(&VmConfig::default(), 1, &[]).expect("a valid vm");
-            let vcpu = VcpuId(0);
-            let base = host.wings.apics.timer_base;
-            let at = &mut host.wings.guests.vcpus[vcpu];
-            (at.thread.preempted, at.thread.preempted_in_kernel) = (true, in_kernel);
+            let mut at = vcpu();
+            at.thread.preempted_in_kernel = in_kernel;
             if enabled {
                 at.apic.write(holdfast_abi::lapic::SVR, 0x1ff, 0, &base);
             }
             at.apic.accept(0x41, false);
-            let search = Search {
-                spinner: vcpu,
-                in_kernel: true,
-                tries: 0,
-                relaxed: false,
-            };
-            assert_eq!(
-                is_candidate(&mut host.wings, vcpu, &search),
-                expected,
-                "{in_kernel}, {enabled}"
-            );
+            let found = is_candidate(&mut at, &YieldFilters::LINUX_6_9, false, &SEARCH);
+            assert_eq!(found, expected, "{in_kernel}, {enabled}");
         }
     }
 
     #[test]
     fn without_the_toggle_who_spins_itself_is_never_eligible() {
-        let faults = SpinFaults {
-            eligibility_stays: true,
-            ..SpinFaults::default()
-        };
-        assert_eq!(looks(true, faults), [false; 4]);
+        assert_eq!(looks(true, true), [false; 4]);
     }
 }

@@ -5,13 +5,15 @@ use alloc::vec::Vec;
 
 use super::config::{PauseControls, PauseExit};
 use crate::boundary::{Command, VcpuId};
+use crate::config::HostConfig;
 use crate::step::Step;
+use crate::vcpu::Vcpu;
 use crate::wings::Wings;
 
 /// Returns the pause-detection parameters before any vCPU runs, as the handler's kernel sets them.
-pub(crate) fn base_controls(on: &Wings) -> PauseControls {
-    let handling = &on.config.pause;
-    match on.config.pause_controls {
+pub(crate) fn base_controls(config: &HostConfig) -> PauseControls {
+    let handling = &config.pause;
+    match config.pause_controls {
         _ if handling.exit == PauseExit::None => PauseControls::Off,
         PauseControls::Filter { count, .. } if !handling.filter_threshold => {
             PauseControls::Filter { count, threshold: 0 }
@@ -22,7 +24,7 @@ pub(crate) fn base_controls(on: &Wings) -> PauseControls {
 
 /// Sets the parameters of pause detection for every vCPU.
 pub(crate) fn set_pause_controls(on: &mut Wings, out: &mut Vec<Command>) {
-    let controls = base_controls(on);
+    let controls = base_controls(&on.config);
     let window = window_of(controls);
     let guests = &mut on.guests;
     for vcpu in guests.vcpus.iter_mut() {
@@ -40,52 +42,45 @@ pub(crate) fn set_pause_controls(on: &mut Wings, out: &mut Vec<Command>) {
 pub(crate) fn begin_pause_window(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
     let controls = match on.guests.vm_of(vcpu).config.cpu_pm {
         true => PauseControls::Off,
-        false => base_controls(on),
+        false => base_controls(&on.config),
     };
-    on.guests.vcpus[vcpu].spin.window = window_of(base_controls(on));
+    on.guests.vcpus[vcpu].spin.window = window_of(base_controls(&on.config));
     step.out.push(Command::PauseControls { vcpu, controls });
 }
 
-/// Grows the window of `vcpu` after a pause exit.
-pub(super) fn grow_pause_window(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
-    let (base, max) = window_bounds(on);
-    let rule = on.config.pause.window;
-    let at = &mut on.guests.vcpus[vcpu];
+/// Grows the window of `at` after a pause exit.
+pub(super) fn grow_pause_window(config: &HostConfig, at: &mut Vcpu, step: &mut Step<'_>) {
+    let (base, max) = window_bounds(config);
+    let rule = config.pause.window;
     let old = at.spin.window;
     at.counters.pause_window_sum += u64::from(old);
     let new = grown(old, rule.grow, base, max);
     at.counters.pause_window_grown += u64::from(new > old);
     at.spin.window_max = at.spin.window_max.max(new.max(old));
-    move_pause_window(on, vcpu, new, step);
+    move_pause_window(config, at, new, step);
 }
 
-/// Shrinks the window of `vcpu`, which gets a pCPU again.
-pub(crate) fn shrink_pause_window(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
-    let (base, _) = window_bounds(on);
-    let handling = on.config.pause;
-    let stays = on.guests.planted.pause.window_stays;
-    let at = &mut on.guests.vcpus[vcpu];
+/// Shrinks the window of `at`, which gets a pCPU again.
+pub(crate) fn shrink_pause_window(config: &HostConfig, at: &mut Vcpu, step: &mut Step<'_>) {
+    let (base, _) = window_bounds(config);
     let old = at.spin.window;
-    let new = shrunk(old, handling.window.shrink, base);
-    if new == old || stays {
+    let new = shrunk(old, config.pause.window.shrink, base);
+    if new == old || config.planted.pause.window_stays {
         return;
     }
     at.counters.pause_window_shrunk += 1;
-    move_pause_window(on, vcpu, new, step);
+    move_pause_window(config, at, new, step);
 }
 
 /// Returns the smallest and the largest window.
-fn window_bounds(on: &Wings) -> (u32, u32) {
-    let controls = base_controls(on);
+fn window_bounds(config: &HostConfig) -> (u32, u32) {
+    let controls = base_controls(config);
     let most = controls.window_max();
-    (
-        window_of(controls),
-        on.config.pause.window.max.unwrap_or(most).min(most),
-    )
+    (window_of(controls), config.pause.window.max.unwrap_or(most).min(most))
 }
 
-fn move_pause_window(on: &mut Wings, vcpu: VcpuId, window: u32, step: &mut Step<'_>) {
-    let controls = match base_controls(on) {
+fn move_pause_window(config: &HostConfig, at: &mut Vcpu, window: u32, step: &mut Step<'_>) {
+    let controls = match base_controls(config) {
         PauseControls::Off => return,
         PauseControls::Ple { gap, .. } => PauseControls::Ple { gap, window },
         // AMD's window changes only with a threshold.
@@ -95,9 +90,9 @@ fn move_pause_window(on: &mut Wings, vcpu: VcpuId, window: u32, step: &mut Step<
             threshold,
         },
     };
-    let at = &mut on.guests.vcpus[vcpu];
     if at.spin.window != window {
         at.spin.window = window;
+        let vcpu = at.id;
         step.out.push(Command::PauseControls { vcpu, controls });
     }
 }

@@ -28,10 +28,9 @@ pub(crate) fn enter(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> Run {
     let looks = (at.requests.event || at.armed.window) && !at.virtualization.is_active();
     let inject = inject(at, step);
     tell_cr8(at, step);
-    if looks && !on.is_virtualized(vcpu) {
-        pv_eoi::offer(on, vcpu, step);
+    if looks && !at.virtualization.is_active() {
+        pv_eoi::offer(at, on.config.planted.pv.pv_eoi_hides_next, step);
     }
-    let at = &mut on.guests.vcpus[vcpu];
     at.spin.in_loop = false;
     at.spin.dy_eligible = false;
     let window = at.armed.window;

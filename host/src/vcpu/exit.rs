@@ -28,7 +28,7 @@ pub(crate) fn exit(on: &mut Wings, vcpu: VcpuId, exit: Exit, guest: GuestState, 
     step.charge(Cost::ExitSoftware, 1);
     // This comes first: the exit itself may be the end of another interrupt.
     pv_eoi::collect(on, vcpu, step);
-    if nested::reflects(on, vcpu, exit) {
+    if nested::reflects(&on.guests.vcpus[vcpu], exit) {
         nested::leave_nested(on, vcpu, step);
         return After::Resume;
     }

@@ -106,8 +106,7 @@ fn end_halt(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
         at.counters.halt_wait_ns += step.now - blocked_at;
     }
     let halted = step.now - at.halt.since;
-    let poll = adjusted(&on.config, on.guests.vcpus[vcpu].halt.poll_ns, halted, cap);
-    on.guests.vcpus[vcpu].halt.poll_ns = poll;
+    at.halt.poll_ns = adjusted(&on.config, at.halt.poll_ns, halted, cap);
 }
 
 /// Returns the polling time after a halt that took `halted` nanoseconds and polled for `poll`, if it may be up to

@@ -13,9 +13,8 @@ use crate::wings::Wings;
 /// Handles hypercall `number` of `vcpu`, whose answer goes to RAX.
 pub(crate) fn hypercall(on: &mut Wings, vcpu: VcpuId, number: u64, arguments: [u64; 4], step: &mut Step<'_>) -> After {
     step.charge(Cost::Hypercall, 1);
-    let vm = on.guests.vcpus[vcpu].vm;
-    let offers = on.guests.vms[vm].config;
     let at = &mut on.guests.vcpus[vcpu];
+    let offers = on.guests.vms[at.vm].config;
     at.counters.hypercalls += 1;
     let offered = match number {
         hypercall::KICK_CPU => offers.offers_unhalt(),

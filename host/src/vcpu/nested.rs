@@ -9,6 +9,7 @@
 
 use crate::boundary::{Command, Cost, Exit, VcpuId};
 use crate::step::Step;
+use crate::vcpu::Vcpu;
 use crate::wings::Wings;
 
 /// `vcpu` executes VMRUN.
@@ -18,24 +19,25 @@ pub(super) fn vmrun(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
         return;
     }
     step.charge(Cost::NestedEntry, 1);
-    set_nested(on, vcpu, true);
+    set_nested(&mut on.guests.vcpus[vcpu], true);
 }
 
-/// Returns whether `exit` of `vcpu` is an exit of its own guest that its hypervisor handles. The others are the
+/// Returns whether `exit` of `at` is an exit of its own guest that its hypervisor handles. The others are the
 /// host's: its interrupts, and what it wants to know of the guest's memory.
-pub(super) fn reflects(on: &Wings, vcpu: VcpuId, exit: Exit) -> bool {
+pub(super) fn reflects(at: &Vcpu, exit: Exit) -> bool {
     let is_own = matches!(
         exit,
         Exit::ExternalInterrupt(_) | Exit::WriteFault | Exit::PageLogFull { .. }
     );
-    on.guests.vcpus[vcpu].nested && !is_own
+    at.nested && !is_own
 }
 
 /// Gives `vcpu` back to its hypervisor, behind its VMRUN. The global interrupt flag is clear there.
 pub(super) fn leave_nested(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
     step.charge(Cost::NestedExit, 1);
-    set_nested(on, vcpu, false);
-    on.guests.vcpus[vcpu].guest.interrupts_enabled = false;
+    let at = &mut on.guests.vcpus[vcpu];
+    set_nested(at, false);
+    at.guest.interrupts_enabled = false;
     on.guests.request_event(vcpu);
     step.out.push(Command::LeaveNested { vcpu });
 }
@@ -54,8 +56,7 @@ pub(super) fn interrupt_nested(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>
     }
 }
 
-fn set_nested(on: &mut Wings, vcpu: VcpuId, nested: bool) {
-    let at = &mut on.guests.vcpus[vcpu];
+fn set_nested(at: &mut Vcpu, nested: bool) {
     at.nested = nested;
     at.requests.apic_update |= at.virtualization.is_hardware();
     at.counters.nested_run += u64::from(nested);

@@ -12,7 +12,6 @@ use crate::step::Step;
 use crate::threads::ThreadKind;
 use crate::vcpu::Pid;
 use crate::vcpu::load;
-use crate::vcpu::steal_time;
 use crate::wings::Wings;
 
 /// The thread of `vcpu` returns from `KVM_RUN`. From here on the thread can be preempted without counting as a
@@ -50,7 +49,7 @@ pub(crate) fn enter_run(on: &mut Wings, task: TaskId, vcpu: VcpuId, step: &mut S
         at.thread.task = task;
         at.counters.thread_changes += 1;
         // Earlier waits of that thread are not the guest's.
-        on.guests.vcpus[vcpu].steal.seen_ns = steal_time::waited_ns(on, vcpu);
+        at.steal.seen_ns = on.threads.sched.run_delay(task);
     }
     on.threads.records[task].kind = ThreadKind::Vcpu(vcpu);
     load::load(on, vcpu, step);

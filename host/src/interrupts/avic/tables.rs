@@ -44,8 +44,9 @@ pub(in crate::interrupts) fn rebuild_logical_table(on: &Wings, vm: VmId) -> bool
 /// Switches AVIC of `vcpu`, outside guest mode on `pcpu`, as the inhibit reasons demand (`kvm_vcpu_update_apicv`).
 pub(crate) fn update(on: &mut Wings, vcpu: VcpuId, pcpu: u32) {
     let (wanted, is) = (on.wants_hardware(vcpu), on.is_virtualized(vcpu));
-    let x2apic = on.config.avic.uses_x2avic() && on.guests.vcpus[vcpu].apic.is_x2apic();
-    if let Some(avic) = on.guests.vcpus[vcpu].virtualization.avic_mut() {
+    let at = &mut on.guests.vcpus[vcpu];
+    let x2apic = on.config.avic.uses_x2avic() && at.apic.is_x2apic();
+    if let Some(avic) = at.virtualization.avic_mut() {
         let clear = vmcb::AVIC_ENABLE | vmcb::X2APIC_MODE | vmcb::V_IRQ | vmcb::V_INTR_PRIORITY | vmcb::V_IGN_TPR;
         let set = match (wanted, x2apic) {
             (true, true) => vmcb::AVIC_ENABLE | vmcb::X2APIC_MODE,
@@ -65,11 +66,12 @@ pub(crate) fn update(on: &mut Wings, vcpu: VcpuId, pcpu: u32) {
     }
     if wanted {
         // IDs may have changed while the tables were not kept.
-        let vm = on.guests.vcpus[vcpu].vm;
+        let at = &mut on.guests.vcpus[vcpu];
+        at.armed.window = false;
+        let vm = at.vm;
         if !on.guests.planted.avic.restored_without_tables {
             rebuild_logical_table(on, vm);
         }
-        on.guests.vcpus[vcpu].armed.window = false;
     }
     if wanted {
         avic::iommu::activate(on, vcpu, pcpu);

@@ -19,7 +19,7 @@ mod bandwidth;
 mod buddy;
 mod cfs;
 pub(crate) mod config;
-mod contend;
+pub(crate) mod contend;
 mod eevdf;
 mod entity;
 mod fault;

@@ -4,7 +4,7 @@
 //! Whether they get the right ones in the right order, `apic_model` says. `docs/fuzzing.md` has the commands.
 
 use holdfast_abi::{lapic, msr};
-use holdfast_host::{AvicDriver, Event, Exit, HostConfig, Inhibit, PcpuId, VmConfig, VmId, VmmEvent};
+use holdfast_host::{AvicDriver, Event, Exit, HostConfig, Inhibit, Inhibits, PcpuId, VmConfig, VmId, VmmEvent};
 use proptest::prelude::*;
 
 use crate::apic_model::Fault;
@@ -27,6 +27,18 @@ struct Hostility {
     quiet: u32,
 }
 
+/// Returns the inhibit reasons of a VM's configuration: any in one of eight runs, otherwise none.
+fn configured(seed: u64) -> Inhibits {
+    let mut reasons = Inhibits::NONE;
+    if seed % 8 == 7 {
+        let mut random = Rng(seed);
+        for reason in Inhibit::ALL {
+            reasons.set(reason, random.below(4) == 0);
+        }
+    }
+    reasons
+}
+
 impl Hostility {
     fn new(seed: u64, fault: Fault) -> Hostility {
         let mut random = Rng(seed);
@@ -42,6 +54,7 @@ impl Hostility {
             split_irqchip: random.below(2) == 0,
             msi_ext_dest_id: random.below(2) == 0,
             waits_for_sipi: random.below(4) == 0,
+            apic_inhibits: configured(seed),
             ..VmConfig::default()
         };
         let (vcpus, pcpus) = (1 + random.below(5) as u32, 2 + random.below(3) as u32);

@@ -4,8 +4,7 @@
 //! - **The filters hold**: a vCPU that the guest names is yielded to only if the search might have found it.
 
 use crate::boundary::VcpuId;
-use crate::pause;
-use crate::pause::{Attempt, Search};
+use crate::pause::search::{self, Attempt, Search};
 use crate::step::Step;
 use crate::wings::Wings;
 
@@ -19,7 +18,7 @@ pub(super) fn yield_as_hinted(on: &mut Wings, search: &Search, step: &mut Step<'
     let found = named
         .into_iter()
         .flatten()
-        .any(|candidate| pause::look(on, search, candidate, step) == Attempt::Boosted);
+        .any(|candidate| search::look(on, search, candidate, step) == Attempt::Boosted);
     on.guests.vcpus[search.spinner].counters.directed_yield_hinted += u64::from(found);
     found
 }

@@ -5,7 +5,7 @@ use holdfast_abi::hypercall;
 use crate::boundary::{Command, Cost, VcpuId};
 use crate::interrupts::lapic::Message;
 use crate::interrupts::pv_ipi;
-use crate::pause;
+use crate::pause::search;
 use crate::step::Step;
 use crate::vcpu::after::After;
 use crate::wings::Wings;
@@ -75,5 +75,5 @@ fn yield_hypercall(on: &mut Wings, vcpu: VcpuId, apic_id: u32, step: &mut Step<'
         return After::Resume;
     }
     step.charge(Cost::SpinCandidate, 1);
-    After::reschedule_if(pause::directed_yield(on, vcpu, target, step))
+    After::reschedule_if(search::directed_yield(on, vcpu, target, step))
 }

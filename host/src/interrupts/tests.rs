@@ -308,21 +308,24 @@ proptest! {
         changes in proptest::collection::vec((0..Inhibit::ALL.len(), any::<bool>()), 0..40),
     ) {
         let mut host = host(if intel { with_apicv } else { with_avic });
-        let vm = VmId(0);
         let mut expected = Inhibits::NONE;
         for reason in Inhibit::ALL {
             expected.set(reason, always >> reason as u8 & 1 == 1);
         }
-        let row = &mut host.wings.guests.vms[vm];
-        (row.config.apic_inhibits, row.inhibits) = (expected, expected);
-        let configured = expected;
+        let config = VmConfig {
+            apic_inhibits: expected,
+            ..VmConfig::default()
+        };
+        let vm = host.add_vm(&config, 2, &[]).expect("a valid vm");
+        let (configured, first) = (expected, host.wings.guests.vcpu_id(vm, 0));
+        prop_assert_eq!(host.apic_inhibits(vm), Some(configured));
         for (index, inhibited) in changes {
             let reason = Inhibit::ALL[index];
             on(&mut host, |host, step| host.wings.set_inhibit(vm, reason, inhibited, step));
             expected.set(reason, inhibited || configured.has(reason));
             prop_assert_eq!(host.apic_inhibits(vm), Some(expected));
             let concerns = if intel { expected.of_apicv() } else { expected };
-            prop_assert_eq!(host.wings.wants_hardware(V0), concerns.is_empty());
+            prop_assert_eq!(host.wings.wants_hardware(first), concerns.is_empty());
         }
         let names: Vec<Inhibit> = expected.reasons().collect();
         let mut again = Inhibits::NONE;

@@ -21,7 +21,8 @@ pub(crate) fn init_vm(on: &mut Wings, vm: VmId) {
     let this = &mut on.guests.vms[vm];
     let vcpus = this.vcpus;
     let max = config.max_id();
-    this.inhibits.set(Inhibit::PhysicalIdTooBig, vcpus - 1 > max);
+    let too_big = vcpus - 1 > max || this.config.apic_inhibits.has(Inhibit::PhysicalIdTooBig);
+    this.inhibits.set(Inhibit::PhysicalIdTooBig, too_big);
     this.apic = VmApic::Avic(VmAvic::new(vm.0 + 1, vcpus));
     let ids: Vec<VcpuId> = on.guests.vcpus_of(vm).collect();
     for vcpu in ids {

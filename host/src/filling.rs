@@ -69,9 +69,9 @@ impl Host {
     /// all vCPUs are runnable, or only vCPU 0 ([`VmConfig::waits_for_sipi`]), with interrupts masked and CPL 0.
     /// `affinity` gives the pCPUs that each vCPU may run on; an empty or missing entry means all.
     ///
-    /// If the host runs, [`VmmEvent::VmStarts`](crate::VmmEvent::VmStarts) must follow. The VM then gets the ids, the threads
-    /// and the task groups of a VM that has ended, if there is one with as many vCPUs, the same nice level and the same
-    /// groups.
+    /// If the host runs, [`VmmEvent::VmStarts`](crate::VmmEvent::VmStarts) must follow. The VM then gets the ids, the
+    /// threads and the task groups of a VM that has ended, if there is one with as many vCPUs, the same nice level and
+    /// the same groups.
     ///
     /// # Errors
     /// Fails with [`ConfigError`], and adds nothing.

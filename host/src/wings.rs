@@ -1,9 +1,9 @@
 //! The state of the wings, and what all of them work on.
 //!
 //! - **State by wing**: [`Guests`] is the vCPU wing's, [`Threads`] the scheduler's, [`Apics`] the interrupt wing's.
-//! - **What a function may reach** stands in its arguments: `&mut Wings` if it goes from wing to wing, otherwise the vCPU
-//!   or the table that it changes. What the pCPUs do is [`Host`](crate::Host)'s: functions here return what shall follow,
-//!   and it carries that out.
+//! - **What a function may reach** stands in its arguments: `&mut Wings` if it goes from wing to wing, otherwise the
+//!   vCPU or the table that it changes. What the pCPUs do is [`Host`](crate::Host)'s: functions of wings return what
+//!   shall follow, and it carries that out.
 
 use alloc::vec::Vec;
 

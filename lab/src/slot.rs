@@ -156,7 +156,10 @@ impl Slot<'_> {
                 format!("\"one\", \"pinned\", or a node from 0 to {NODE_MAX} for each vCPU, as [0, 0, 1, 1]")
             }
             Slot::Cpus(_) => "pCPUs, as [0, 1, 2, 3] or \"0-3\"; [] for all".to_owned(),
-            Slot::Inhibits(_) => format!("a list of {}", Inhibit::ALL.map(Inhibit::name).join(", ")),
+            Slot::Inhibits(_) => format!(
+                "names, as [\"sev\", \"pit_reinj\"] or \"sev,pit_reinj\", of {}; [] for none",
+                Inhibit::ALL.map(Inhibit::name).join(", ")
+            ),
         }
     }
 
@@ -379,22 +382,28 @@ fn nodes(value: &Value) -> Option<VirtualNodes> {
     }
 }
 
-/// Reads a list of inhibit reasons. Returns `None` if it is no list of names.
+/// Reads inhibit reasons, `["sev", "pit_reinj"]` or `"sev,pit_reinj"`. Returns `None` if the value is neither.
 ///
 /// # Errors
 /// Returns the reasons that there are if a name is not among them.
 fn inhibits(value: &Value) -> Result<Option<Inhibits>, String> {
-    let Value::Array(items) = value else { return Ok(None) };
+    let names: Option<Vec<&str>> = match value {
+        Value::Text(list) => Some(list.split(',').map(str::trim).collect()),
+        Value::Array(items) => items
+            .iter()
+            .map(|item| match &item.value {
+                Value::Text(name) => Some(name.as_str()),
+                _ => None,
+            })
+            .collect(),
+        _ => None,
+    };
     let mut reasons = Inhibits::NONE;
-    for item in items {
-        let Value::Text(name) = &item.value else {
-            return Ok(None);
-        };
-        let names = || Inhibit::ALL.map(Inhibit::name).to_vec();
-        let reason = Inhibit::by_name(name).ok_or_else(|| one_of(name, names()))?;
+    for name in names.iter().flatten() {
+        let reason = Inhibit::by_name(name).ok_or_else(|| one_of(name, Inhibit::ALL.map(Inhibit::name).to_vec()))?;
         reasons.set(reason, true);
     }
-    Ok(Some(reasons))
+    Ok(names.map(|_| reasons))
 }
 
 /// Reads a set of pCPUs, `[0, 1, 4]` or `"0-1,4"`, and sorts it.
@@ -485,5 +494,8 @@ mod tests {
             assert!(Slot::Inhibits(&mut reasons).set(&wrong, (0.0, 0.0)).is_err());
         }
         assert_eq!(reasons, Inhibits::NONE);
+        let listed = Value::Text("pit_reinj, sev".to_owned());
+        assert_eq!(Slot::Inhibits(&mut reasons).set(&listed, (0.0, 0.0)), Ok(()));
+        assert_eq!(Slot::Inhibits(&mut reasons).show(), "[\"pit_reinj\", \"sev\"]");
     }
 }

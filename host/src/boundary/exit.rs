@@ -119,8 +119,8 @@ pub enum Exit {
         /// The vector of the interrupt.
         vector: u8,
     },
-    /// OUT to an I/O port. If a device's doorbell is there (ioeventfd), it wakes the device's thread. Otherwise it has no
-    /// effect.
+    /// OUT to an I/O port. If a device's doorbell is there (ioeventfd), it wakes the device's thread. Otherwise it has
+    /// no effect.
     PortWrite {
         /// The port number.
         port: u16,

@@ -25,8 +25,8 @@ impl Wings {
         }
     }
 
-    /// Adds or removes an inhibit reason of `vm`, and requests updates if that switches the hardware. Has no effect on a
-    /// reason of the configuration, which always holds.
+    /// Adds or removes an inhibit reason of `vm`, and requests updates if that switches the hardware. Has no effect on
+    /// a reason of the configuration, which always holds.
     pub(crate) fn set_inhibit(&mut self, vm: VmId, reason: Inhibit, inhibited: bool, step: &mut Step<'_>) {
         let was_on = self.inhibits(vm).is_empty();
         let this = &mut self.guests.vms[vm];

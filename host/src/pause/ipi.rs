@@ -1,5 +1,5 @@
-//! IPIs without an answer, for the IPI-aware directed yield proposed in 2025 and 2026 (docs/spec/host.md, "Proposals of
-//! 2025 and 2026"). It is in no kernel. Read from the posted patches: uncertain.
+//! IPIs without an answer, for the IPI-aware directed yield proposed in 2025 and 2026 (docs/spec/host.md, "IPI-aware
+//! yield"). It is in no kernel. Read from the posted patches: uncertain.
 //!
 //! Only IPIs that software delivers to a single vCPU are recorded.
 

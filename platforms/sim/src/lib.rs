@@ -4,8 +4,9 @@
 //! operation, pause loop, HLT, hypercall and LAPIC access. The hypervisor is the `host` crate, the hardware the
 //! `machine` crate. This crate joins them, and keeps the ledger of where the vCPUs' time went.
 //!
-//! Rooms, from below: `core` (time, the engine), `memory`, `cpus`, `apic`, `flows`, `network` (the host's side of a guest's
-//! network), `guests`, `nested`, and `run` on top. The engine emits what happens to `books`, which change nothing but themselves.
+//! Rooms, from below: `core` (time, the engine), `memory`, `cpus`, `apic`, `flows`, `network` (the host's side of a
+//! guest's network), `guests`, `nested`, and `run` on top. The engine emits what happens to `books`, which change
+//! nothing but themselves.
 
 mod apic;
 mod books;

@@ -23,8 +23,6 @@ pub mod lapic;
 mod memory;
 pub mod msi;
 pub mod msr;
-pub mod pic;
-pub mod pit;
 pub mod posted;
 mod steal_time;
 pub mod virtio;

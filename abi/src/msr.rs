@@ -35,22 +35,6 @@ pub const PV_EOI: u32 = 0x4b56_4d04;
 /// other bits are zeros.
 pub const POLL_CONTROL: u32 = 0x4b56_4d05;
 
-/// Hyper-V's synthetic interrupt controller (SynIC): bit 0 enables it (Hypervisor Top Level Functional Specification,
-/// "Synthetic Interrupt Controller").
-pub const HV_SCONTROL: u32 = 0x4000_0080;
-/// The SynIC's version, which is 1. Read-only.
-pub const HV_SVERSION: u32 = 0x4000_0081;
-/// The SynIC's end of message. It holds nothing.
-pub const HV_EOM: u32 = 0x4000_0084;
-/// The first of the SynIC's sources of interrupts (SINT): the vector in bits 7:0.
-pub const HV_SINT_FIRST: u32 = 0x4000_0090;
-/// The last of the SynIC's sources of interrupts.
-pub const HV_SINT_LAST: u32 = 0x4000_009f;
-/// SINT bit: the source is masked.
-pub const HV_SINT_MASKED: u64 = 1 << 16;
-/// SINT bit: an interrupt with this vector ends when it is delivered, and the guest writes no EOI.
-pub const HV_SINT_AUTO_EOI: u64 = 1 << 17;
-
 /// [`STEAL_TIME`] bit: the record is registered.
 pub const STEAL_TIME_ENABLE: u64 = 1;
 /// [`STEAL_TIME`] bits that must be zero.

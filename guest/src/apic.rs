@@ -39,8 +39,6 @@ pub struct LocalApic {
     pub(crate) x2apic: Local32,
     /// Not 0: this CPU has a paravirtual EOI word.
     pv_eoi: Local32,
-    /// Not 0: the host ends this CPU's timer interrupts.
-    auto_eoi: Local32,
 }
 
 /// Returns the logical destination register of one of at most eight CPUs in the flat model: a bit of its own.
@@ -66,7 +64,6 @@ impl LocalApic {
             timer: Local::new(u64::MAX),
             x2apic: Local32::new(0),
             pv_eoi: Local32::new(0),
-            auto_eoi: Local32::new(0),
         }
     }
 
@@ -105,27 +102,6 @@ impl LocalApic {
         } else {
             cpu.apic_write(offset, value);
         }
-    }
-
-    /// Reads the register at `offset`.
-    pub(crate) fn read(&self, cpu: &impl Cpu, offset: u32) -> u32 {
-        if self.x2apic.is_set() {
-            cpu.rdmsr(msr::X2APIC_BASE + offset / 16) as u32
-        } else {
-            cpu.apic_read(offset)
-        }
-    }
-
-    /// Makes the host end timer interrupts when it delivers them, by one of the SynIC's sources of interrupts.
-    pub(crate) fn enable_auto_eoi(&self, cpu: &impl Cpu) {
-        cpu.wrmsr(msr::HV_SCONTROL, 1);
-        cpu.wrmsr(msr::HV_SINT_FIRST, msr::HV_SINT_AUTO_EOI | u64::from(TIMER_VECTOR));
-        self.auto_eoi.set(1);
-    }
-
-    /// Returns `true` if an interrupt with `vector` has ended already.
-    pub(crate) fn has_ended(&self, vector: u8) -> bool {
-        vector == TIMER_VECTOR && self.auto_eoi.is_set()
     }
 
     /// Ends the interrupt in service. Returns `true` if the paravirtual EOI word did, without a register write.

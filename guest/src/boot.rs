@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::Release;
 use holdfast_abi::{cpuid, msr};
 use holdfast_locks::{CpuId, Platform, Selection, select};
 
-use crate::config::{BootTimer, Config};
+use crate::config::Config;
 use crate::cpu::{IdleWait, ThisCpu};
 use crate::features::{Features, choose_lock, environment};
 use crate::handle::{KernelRef, OwnedKernel};
@@ -118,9 +118,6 @@ fn start<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>) {
     if system.machine.threads().is_none() {
         let nox2apic = system.config.apic.nox2apic;
         on.local.apic.enable(&on.cpu, on.id, system.cpu_count(), nox2apic);
-        if on.id == CpuId(0) && system.config.boot_timer == BootTimer::Pit {
-            kernel.boot_timer.calibrate(on);
-        }
         kernel.time.start_tick(on);
     }
     on.local.online.set(1);
@@ -138,9 +135,6 @@ fn register_with_host<M: Machine>(on: &ThisCpu<'_, M>) {
         && let Some(address) = on.cpu.pv_eoi_address()
     {
         on.local.apic.enable_pv_eoi(&on.cpu, address);
-    }
-    if on.system.config.apic.auto_eoi && on.system.machine.threads().is_none() {
-        on.local.apic.enable_auto_eoi(&on.cpu);
     }
     if on.system.chosen.get().idle == IdleWait::HaltPoll {
         on.cpu.wrmsr(msr::POLL_CONTROL, 0);

@@ -151,8 +151,6 @@ named! {
         Wakeups = "wakeups",
         /// Timer interrupts.
         Ticks = "ticks",
-        /// Interrupts of the PIT.
-        PitTicks = "pit_ticks",
         /// Times that the APIC timer was set or switched off. Each is an exit, also with AVIC.
         TimerPrograms = "timer_programs",
         /// Reschedule IPIs sent.
@@ -165,8 +163,6 @@ named! {
         SchedYields = "pv_sched_yields",
         /// Ends of interrupts through the paravirtual EOI word instead of the APIC register.
         PvEois = "pv_eois",
-        /// Timer interrupts that had ended when they were delivered.
-        AutoEois = "auto_eois",
         /// TLB flushes of preempted vCPUs left to the host.
         PvTlbFlushes = "pv_tlb_flushes",
         /// TLB shootdowns that had to wait for another CPU.

@@ -57,8 +57,6 @@ pub struct Config {
     ///
     /// Anonymous pages count. Freed pages are used again before fresh ones.
     pub fresh_memory: bool,
-    /// The timer whose ticks CPU 0 takes while the kernel starts.
-    pub boot_timer: BootTimer,
     /// How the kernel uses its APIC. The default is Linux up to 5.3 in a KVM guest: x2APIC mode, and one command for
     /// each CPU.
     pub apic: ApicOptions,
@@ -111,7 +109,6 @@ impl Default for Config {
             pcid: None,
             idle: Idle::default(),
             fresh_memory: false,
-            boot_timer: BootTimer::default(),
             apic: ApicOptions::default(),
             profile: None,
         }
@@ -175,18 +172,6 @@ pub enum Idle {
     HaltPoll,
 }
 
-/// The timer of early boot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum BootTimer {
-    /// The APIC's, whose frequency is known.
-    #[default]
-    Lapic,
-    /// The PIT, through the interrupt controllers that PCs had before APICs, until the APIC timer's frequency has been
-    /// measured by its ticks, in a tenth of a second. Meanwhile the kernel prints lines on a serial console, with
-    /// interrupts masked.
-    Pit,
-}
-
 /// How the kernel uses its APIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApicOptions {
@@ -201,11 +186,6 @@ pub struct ApicOptions {
     /// Whether calls to all other CPUs use the shorthand "all but self" (Linux 5.4). Up to 8 CPUs in xAPIC mode always
     /// use it.
     pub shorthand: bool,
-    /// Whether timer interrupts end when they are delivered: the host offers Hyper-V's synthetic interrupt controller
-    /// (SynIC), and the guest names the timer's vector there with automatic EOI.
-    ///
-    /// AVIC and APICv are then off for the guest (5.6).
-    pub auto_eoi: bool,
 }
 
 /// What the host does for this kernel, as its CPUID says.

@@ -306,11 +306,6 @@ pub(crate) mod xfs {
 
 // ---- starting ----
 
-/// Work between two lines that the kernel prints while it starts. [E] some 400 lines in the first second
-pub(crate) const BOOT_WORK: u64 = 2_000_000;
-/// Characters of such a line, with its time stamp. [E]
-pub(crate) const CONSOLE_LINE: u32 = 60;
-
 /// The delay between INIT and its de-assertion (MultiProcessor Specification 1.4, B.4: 10 ms). Linux until 4.2 does the
 /// same on all CPU models, uncertain.
 pub(crate) const INIT_DELAY: u64 = 10_000_000;

@@ -304,11 +304,8 @@ impl<M: Machine> ThisCpu<'_, M> {
         self.cpu.now_ns()
     }
 
-    /// Ends the interrupt in service, which has `vector`.
-    pub(crate) fn end_of_interrupt(&self, vector: u8) {
-        if self.local.apic.has_ended(vector) {
-            return self.local.count(Event::AutoEois);
-        }
+    /// Ends the interrupt in service.
+    pub(crate) fn end_of_interrupt(&self) {
         // A scheduler on the machine itself also has the interrupt controller.
         if self.system.machine.threads().is_none() && self.local.apic.end_of_interrupt(&self.cpu) {
             self.local.count(Event::PvEois);

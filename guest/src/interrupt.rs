@@ -9,7 +9,6 @@ use crate::costs;
 use crate::cpu::IdleWait;
 use crate::kernel::Kernel;
 use crate::machine::{Cpu, Machine, Mode};
-use crate::pit;
 use crate::sched::{self, OnCpu};
 use crate::smp::Call;
 
@@ -22,17 +21,13 @@ pub(crate) fn handle<M: Machine>(kernel: &Kernel<M>, vector: u8) {
         on.execute(Mode::Kernel);
     }
     on.local.interrupts.add(1);
-    // Interrupts of the PICs never get to the APIC.
-    if vector != pit::VECTOR {
-        on.end_of_interrupt(vector);
-    }
+    on.end_of_interrupt();
     on.work(costs::IPI_HANDLER);
     match vector {
         apic::TIMER_VECTOR => kernel.time.interrupt(&on),
         apic::RESCHEDULE_VECTOR => sched::reschedule_ipi(&on),
         apic::CALL_VECTOR => kernel.sched.calls.answer(&on, |call| do_call(kernel, &on, call)),
         apic::NETWORK_VECTOR => kernel.net.interrupt(&on),
-        pit::VECTOR => kernel.boot_timer.interrupt(&on),
         // Spurious or unknown vectors are only acknowledged, as in Linux.
         _ => {}
     }

@@ -11,7 +11,6 @@ use crate::ipc::{Futexes, Pipe, SemaphoreArrays, Sockets, Streams};
 use crate::limits::Limits;
 use crate::machine::Machine;
 use crate::net::Net;
-use crate::pit::BootTimer;
 use crate::process::Processes;
 use crate::sched::Scheduler;
 use crate::sync::WordOf;
@@ -29,7 +28,6 @@ pub(crate) struct Kernel<M: Machine> {
     pub(crate) semaphores: SemaphoreArrays<M>,
     pub(crate) net: Net<M>,
     pub(crate) processes: Processes<M>,
-    pub(crate) boot_timer: BootTimer,
     /// The number of CPUs that have booted. CPU 0 sets it to 1 once the other CPUs may use the kernel.
     pub(crate) booted: WordOf<M>,
 }
@@ -55,7 +53,6 @@ impl<M: Machine> Kernel<M> {
             futexes: Futexes::new(tasks),
             semaphores: SemaphoreArrays::new(limits),
             net: Net::new(),
-            boot_timer: BootTimer::new(),
             processes: Processes::new(cpus, tasks, limits),
             booted: WordOf::<M>::new(0),
             sched: Scheduler::new(system, tasks),

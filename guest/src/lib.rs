@@ -7,8 +7,7 @@
 //! Each file uses only layers above it in this list, so a subsystem reads without the kernel that contains it:
 //! - values: `costs`, `class`, `profile`, `config`, `limits`, `ids`, `local`, `mask`, `numa`, `pcid`, and the
 //!   machine's interface (`machine`);
-//! - one CPU: `apic`, `haltpoll`, `cpu` (each CPU's own state, and the CPU that runs the caller), `features`, `ipi`,
-//!   `pit`;
+//! - one CPU: `apic`, `haltpoll`, `cpu` (each CPU's own state, and the CPU that runs the caller), `features`, `ipi`;
 //! - spinlocks (`sync`, `rwlock`), and what is under them: `smp`, `nmi`, `task`, `tlb`, `pages`, `measured`, `driver`;
 //! - `sched`, and on it `wait`, `time`;
 //! - sleeping locks: `mutex`, `rwsem` (both over `spin`), `semaphore`;
@@ -65,7 +64,6 @@ mod numa;
 mod os;
 mod pages;
 mod pcid;
-mod pit;
 mod process;
 mod profile;
 mod program;
@@ -87,7 +85,7 @@ mod wait;
 pub use apic::{LocalApic, RESCHEDULE_VECTOR, TIMER_VECTOR};
 pub use boot::image;
 pub use class::LockClass;
-pub use config::{ApicOptions, BootTimer, Config, Idle, MmapLock, OwnerSpinning, RwLocks};
+pub use config::{ApicOptions, Config, Idle, MmapLock, OwnerSpinning, RwLocks};
 pub use features::choose_lock;
 pub use fs::FileId;
 pub use ids::TaskId;

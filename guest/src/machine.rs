@@ -53,12 +53,6 @@ pub unsafe trait Cpu: Nodes + Paravirt + Interrupts + Numa {
         let _ = (port, value);
     }
 
-    /// Reads a byte from an I/O port. All bits are set where there is no device.
-    fn port_read(&self, port: u16) -> u8 {
-        let _ = port;
-        0xff
-    }
-
     /// Writes to an anonymous page that the kernel has just taken. Real hardware needs no announcement.
     fn touch_page(&self, page: TakenPage) {
         let _ = page;

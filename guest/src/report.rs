@@ -50,10 +50,6 @@ pub(crate) fn publish<M: Machine>(kernel: &Kernel<M>) {
     if at_once > 0 {
         counter("lock.at_once_ns".into(), at_once);
     }
-    let found = kernel.boot_timer.found_hz.get();
-    if found > 0 {
-        counter("guest.apic_timer_hz".into(), found);
-    }
     counter("guest.numa_nodes".into(), u64::from(system.numa.count));
     counter(format!("guest.lock.{}", system.chosen.get().lock.name()), 1);
 }

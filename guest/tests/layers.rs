@@ -24,7 +24,6 @@ const LAYERS: &[&str] = &[
     "haltpoll",
     "cpu",
     "features",
-    "pit",
     "ipi",
     // Spinlocks and the state under them.
     "sync",

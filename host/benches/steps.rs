@@ -8,8 +8,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use holdfast_host::{
-    Command, Cost, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Nanos, PcpuId, PcpuPlace, SchedConfig,
-    SchedulerKind, VmConfig, VmGroup,
+    Command, Cost, Event, Exit, GuestState, HardwareEvent, Host, HostConfig, HostInterrupt, Nanos, PcpuId, PcpuPlace,
+    SchedConfig, SchedulerKind, VmConfig, VmGroup,
 };
 
 const GUEST: GuestState = GuestState {
@@ -100,10 +100,12 @@ fn is_switch(command: &Command) -> bool {
 
 fn main() {
     let exit = |exit| {
-        move |pcpu| Event::Exit {
-            pcpu,
-            exit,
-            guest: GUEST,
+        move |pcpu| {
+            Event::Hardware(HardwareEvent::Exit {
+                pcpu,
+                exit,
+                guest: GUEST,
+            })
         }
     };
     let tick = exit(Exit::ExternalInterrupt(HostInterrupt::Timer));

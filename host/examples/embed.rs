@@ -6,8 +6,8 @@
 
 use holdfast_abi::{ioapic, lapic};
 use holdfast_host::{
-    Command, ConfigError, Event, Exit, GuestState, Host, HostConfig, Nanos, PcpuId, PcpuPlace, Run, TaskConfig, VcpuId,
-    VmConfig, VmId,
+    Command, ConfigError, Event, Exit, GuestState, HardwareEvent, Host, HostConfig, Nanos, PcpuId, PcpuPlace, Run,
+    TaskConfig, TaskEvent, VcpuId, VmConfig, VmId, VmmEvent,
 };
 
 const PCPU: PcpuId = PcpuId(0);
@@ -69,11 +69,11 @@ impl Vmm {
     }
 
     fn exit(&mut self, exit: Exit) {
-        self.report(Event::Exit {
+        self.report(Event::Hardware(HardwareEvent::Exit {
             pcpu: PCPU,
             exit,
             guest: GUEST,
-        });
+        }));
     }
 
     /// Executes the commands. A real VMM enters the guest, programs timers and sends IPIs here.
@@ -114,13 +114,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // line, and enters KVM_RUN again. The interrupt is injected with that entry.
     vmm.exit(Exit::Userspace);
     assert_eq!(vmm.doing, Run::Task(vmm.host.thread(VCPU)));
-    vmm.report(Event::Line {
+    vmm.report(Event::Vmm(VmmEvent::Line {
         pcpu: PCPU,
         vm: VM,
         pin: PIN,
         level: true,
-    });
-    vmm.report(Event::VcpuRuns { pcpu: PCPU, vcpu: VCPU });
+    }));
+    vmm.report(Event::Task(TaskEvent::RunsVcpu { pcpu: PCPU, vcpu: VCPU }));
     let injected = Run::Guest {
         vcpu: VCPU,
         inject: Some(VECTOR),
@@ -139,12 +139,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!(target.doing, Run::Idle);
 
     // A message-signaled interrupt of higher priority wakes it on the new host.
-    target.report(Event::Msi {
+    target.report(Event::Vmm(VmmEvent::Msi {
         pcpu: PCPU,
         vm: VM,
         address: holdfast_abi::msi::address(0),
         data: u32::from(VECTOR) + 0x10,
-    });
+    }));
     assert!(matches!(target.doing, Run::Guest { inject: Some(0x61), .. }));
     Ok(())
 }

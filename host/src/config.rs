@@ -179,7 +179,7 @@ pub struct VmConfig {
     pub waits_for_sipi: bool,
     /// Whether the guest is offered hardware virtualization (SVM or VMX), so that it can be a hypervisor.
     pub nested: bool,
-    /// Whether the VM is only added: its vCPUs are off until [`Event::VmStarts`](crate::Event::VmStarts).
+    /// Whether the VM is only added: its vCPUs are off until [`VmmEvent::VmStarts`](crate::VmmEvent::VmStarts).
     pub dormant: bool,
     /// The I/O APIC is the VMM's (QEMU `kernel-irqchip=split`, 4.5, uncertain). Accesses to it, and ends of its
     /// level-triggered interrupts, go to user space.
@@ -209,21 +209,16 @@ pub struct VmConfig {
     pub memory_bytes: u64,
     /// The guest's network device.
     pub nic: Nic,
-    /// Whether the guest's memory is encrypted (SEV). AVIC is then off for it. Encryption has no other effect here.
-    pub sev: bool,
-    /// Whether the timer chip (PIT) in the kernel reinjects interrupts that the guest has missed, as QEMU's default is.
-    ///
-    /// It needs exits for the ends of edge-triggered interrupts, so AVIC is then off (5.6). With a split irqchip there
-    /// is no such chip.
-    pub pit_reinject: bool,
-    /// Whether the guest is offered Hyper-V's synthetic interrupt controller (SynIC).
-    pub synic: bool,
     /// Time for which the VMM's device model works on an access to a device that it emulates. Nanoseconds.
     ///
     /// Default 900 ns, an estimate: half of what is left of an access to the PCI configuration space (4 us) without its
     /// two exits.
     pub device_ns: u64,
-    /// Further inhibit reasons that hold from the start.
+    /// Reasons for which hardware does not virtualize the guest's LAPICs, as long as it exists. Each reason has its
+    /// name in KVM.
+    ///
+    /// A VM has such reasons by devices or guests that are not simulated: a timer chip that reinjects missed interrupts
+    /// (`pit_reinj`), encrypted memory (`sev`), automatic EOI of Hyper-V (`hyperv`).
     pub apic_inhibits: Inhibits,
     /// Longest halt polling for this guest (KVM_CAP_HALT_POLL).
     ///
@@ -270,9 +265,6 @@ impl Default for VmConfig {
             vcpu_quota: None,
             memory_bytes: 4 << 30,
             nic: Nic::default(),
-            sev: false,
-            pit_reinject: false,
-            synic: false,
             device_ns: 900,
             apic_inhibits: Inhibits::NONE,
             halt_poll_cap_ns: None,
@@ -289,9 +281,9 @@ pub struct TaskConfig {
     pub affinity: Vec<u32>,
     /// Its task group. `None`: the root group.
     pub group: Option<GroupId>,
-    /// It is preempted only at its yield points ([`Event::TaskYields`](crate::Event::TaskYields)), like a task in the
+    /// It is preempted only at its yield points ([`TaskEvent::Yields`](crate::TaskEvent::Yields)), like a task in the
     /// kernel of a host without `CONFIG_PREEMPT`.
     pub voluntary: bool,
-    /// It does not run until another task starts it ([`Event::TaskStarts`](crate::Event::TaskStarts)).
+    /// It does not run until another task starts it ([`TaskEvent::Starts`](crate::TaskEvent::Starts)).
     pub dormant: bool,
 }

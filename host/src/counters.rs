@@ -50,8 +50,6 @@ counters! {
     irq_exits,
     /// Interrupts injected.
     irq_injections,
-    /// Those that came from the PICs (not in KVM).
-    external_injections,
     /// Exits by an open interrupt window.
     irq_window,
     /// Entries of the guest's own guests.
@@ -76,8 +74,6 @@ counters! {
     directed_yield_attempted,
     /// Directed yields done.
     directed_yield_successful,
-    /// Directed yields done that also moved virtual times (not in KVM).
-    directed_yield_favored,
     /// Directed yields done to a thread that was preempted in the VMM's user space (not in KVM).
     directed_yield_userspace,
     /// Directed yields done to a vCPU that the guest named as holder or next waiter (not in KVM).
@@ -126,10 +122,8 @@ counters! {
     apicv_eoi,
     /// Changes of the set of inhibit reasons.
     apicv_inhibit_changed,
-    /// Times that a vector with automatic EOI became a reason against AVIC and APICv. For this counter and the next
-    /// ones, KVM has the tracepoint `kvm_apicv_inhibit_changed`.
-    inhibited_hyperv,
-    /// Times that a debugger did.
+    /// Times that a debugger became a reason against AVIC and APICv. For this counter and the next ones, KVM has the
+    /// tracepoint `kvm_apicv_inhibit_changed`.
     inhibited_block_irq,
     /// Times that equal APIC IDs did.
     inhibited_physical_id_aliased,
@@ -137,8 +131,6 @@ counters! {
     inhibited_apic_id_modified,
     /// Times that a moved LAPIC did.
     inhibited_apic_base_modified,
-    /// Times that an interrupt of the PICs, which waits for the guest to enable interrupts, did.
-    inhibited_irq_window,
     /// Times that logical APIC IDs did.
     inhibited_logical_id_aliased,
     /// Times that x2APIC mode did.
@@ -155,8 +147,6 @@ counters! {
     init_received,
     /// Round trips to the VMM's process (tracepoint `kvm_userspace_exit`).
     userspace_exits,
-    /// Interrupts injected that ended by that (not in KVM).
-    auto_eoi,
     /// Interrupts ended (tracepoint `kvm_eoi`).
     eoi,
 }

@@ -5,35 +5,39 @@ use alloc::vec::Vec;
 
 use crate::boundary::{Command, Cost, Nanos, PcpuId, Run, VcpuId, VcpuState};
 use crate::host::Host;
+use crate::pause::window;
+use crate::sched::contend;
 use crate::step::Step;
 use crate::threads::ThreadKind;
 use crate::vcpu::Activity;
-use crate::vcpu::wing::Resume;
+use crate::vcpu::after::Resume;
+use crate::vcpu::load;
+use crate::vcpu::resume;
 
 impl Host {
     /// Lets the scheduler pick a thread for the executing pCPU, and switches to it.
     pub(crate) fn reschedule(&mut self, step: &mut Step<'_>) {
         let pcpu = PcpuId(step.pcpu);
-        let prev = self.wing.threads.sched.current(pcpu.0);
-        let next = self.wing.threads.sched.schedule(pcpu.0, step);
+        let prev = self.wings.threads.sched.current(pcpu.0);
+        let next = self.wings.threads.sched.schedule(pcpu.0, step);
         if prev == next {
             return;
         }
-        match prev.map(|task| (task, self.wing.threads.kind(task))) {
-            Some((_, ThreadKind::Vcpu(vcpu))) => self.wing.put(vcpu, step),
-            Some((task, ThreadKind::Voluntary)) => self.wing.threads.report_waiting(task, step),
+        match prev.map(|task| (task, self.wings.threads.kind(task))) {
+            Some((_, ThreadKind::Vcpu(vcpu))) => load::put(&mut self.wings, vcpu, step),
+            Some((task, ThreadKind::Voluntary)) => self.wings.threads.report_waiting(task, step),
             _ => {}
         }
         // The kernel of a voluntary task counts the switch to it as its own time.
-        let kind = next.map(|task| self.wing.threads.kind(task));
+        let kind = next.map(|task| self.wings.threads.kind(task));
         if kind != Some(ThreadKind::Voluntary) {
-            let sched = &self.wing.threads.sched;
-            sched.charge_locked(Cost::ContextSwitch, pcpu.0, pcpu.0, step);
+            let contended = self.wings.config.contended_runqueues;
+            contend::charge_locked(contended, Cost::ContextSwitch, pcpu.0, pcpu.0, step);
         }
         if let Some(ThreadKind::Vcpu(vcpu)) = kind {
-            self.wing.load(vcpu, step);
-            if core::mem::replace(&mut self.wing.guests.vcpus[vcpu].ran, true) {
-                self.wing.shrink_pause_window(vcpu, step);
+            load::load(&mut self.wings, vcpu, step);
+            if core::mem::replace(&mut self.wings.guests.vcpus[vcpu].thread.ran, true) {
+                window::shrink_pause_window(&self.wings.config, &mut self.wings.guests.vcpus[vcpu], step);
             }
         }
         match (prev, next) {
@@ -46,17 +50,17 @@ impl Host {
     /// Ends a step: finds what the executing pCPU does now, sets its timer and appends its `Run`.
     pub(crate) fn finish(&mut self, step: &mut Step<'_>) {
         let run = loop {
-            let wants = self.wing.threads.sched.need_resched(step.pcpu);
-            if wants && !self.polls(step.pcpu) && !self.wing.threads.is_voluntary(step.pcpu) {
+            let wants = self.wings.threads.sched.need_resched(step.pcpu);
+            if wants && !self.polls(step.pcpu) && !self.wings.threads.is_voluntary(step.pcpu) {
                 self.reschedule(step);
             }
-            let Some(task) = self.wing.threads.sched.current(step.pcpu) else {
+            let Some(task) = self.wings.threads.sched.current(step.pcpu) else {
                 break Run::Idle;
             };
-            let ThreadKind::Vcpu(vcpu) = self.wing.threads.kind(task) else {
+            let ThreadKind::Vcpu(vcpu) = self.wings.threads.kind(task) else {
                 break Run::Task(task);
             };
-            match self.wing.resume(vcpu, step) {
+            match resume::resume(&mut self.wings, vcpu, step) {
                 Resume::Run(run) => break run,
                 Resume::Sleep => self.reschedule(step),
                 Resume::Again => {}
@@ -65,8 +69,8 @@ impl Host {
         let pcpu = PcpuId(step.pcpu);
         self.pcpus.rows[pcpu].doing = Some(run);
         self.note_throttling(step);
-        while let Some((timer, at)) = self.wing.threads.sched.next_timer() {
-            self.wing.threads.timers.arm(timer, pcpu.0, at);
+        while let Some((timer, at)) = self.wings.threads.sched.next_timer() {
+            self.wings.threads.timers.arm(timer, pcpu.0, at);
         }
         self.program_timer(step);
         step.out.push(Command::Run { pcpu, run });
@@ -74,13 +78,13 @@ impl Host {
 
     /// Reports vCPUs whose waiting threads were throttled, or are no longer.
     fn note_throttling(&mut self, step: &mut Step<'_>) {
-        while let Some(task) = self.wing.threads.sched.next_throttle_change() {
-            let ThreadKind::Vcpu(vcpu) = self.wing.threads.kind(task) else {
+        while let Some(task) = self.wings.threads.sched.next_throttle_change() {
+            let ThreadKind::Vcpu(vcpu) = self.wings.threads.kind(task) else {
                 continue;
             };
-            let throttled = self.wing.threads.sched.is_throttled(task);
-            let at = &mut self.wing.guests.vcpus[vcpu];
-            let waits = match (at.state, throttled, at.preempted) {
+            let throttled = self.wings.threads.sched.is_throttled(task);
+            let at = &mut self.wings.guests.vcpus[vcpu];
+            let waits = match (at.state, throttled, at.thread.preempted) {
                 (VcpuState::Preempted | VcpuState::Woken, true, _) => VcpuState::Throttled,
                 (VcpuState::Throttled, false, true) => VcpuState::Preempted,
                 (VcpuState::Throttled, false, false) => VcpuState::Woken,
@@ -99,7 +103,7 @@ impl Host {
     }
 
     fn poll_end_of(&self, vcpu: VcpuId) -> Option<u64> {
-        match self.wing.guests.vcpus[vcpu].activity {
+        match self.wings.guests.vcpus[vcpu].activity {
             Activity::Poll { until } => Some(until),
             _ => None,
         }
@@ -108,19 +112,19 @@ impl Host {
     /// Returns whether the thread on `pcpu` polls. The polling loop checks by itself whether it is to be rescheduled.
     fn polls(&self, pcpu: u32) -> bool {
         let current = self
-            .wing
+            .wings
             .threads
             .sched
             .current(pcpu)
-            .map(|task| self.wing.threads.kind(task));
+            .map(|task| self.wings.threads.kind(task));
         matches!(current, Some(ThreadKind::Vcpu(vcpu)) if self.poll_end_of(vcpu).is_some())
     }
 
     /// Sets the executing pCPU's hardware timer to the first time at which something is due.
     fn program_timer(&mut self, step: &mut Step<'_>) {
         let pcpu = PcpuId(step.pcpu);
-        let other = earlier(self.poll_until(pcpu), self.wing.threads.timers.next(pcpu.0));
-        let slice = self.wing.threads.sched.arm_slice_timer(pcpu.0);
+        let other = earlier(self.poll_until(pcpu), self.wings.threads.timers.next(pcpu.0));
+        let slice = self.wings.threads.sched.arm_slice_timer(pcpu.0);
         let row = &mut self.pcpus.rows[pcpu];
         let at = earlier(earlier(row.tick_at, slice), other).map(|at| at.max(step.now));
         if at == row.programmed {
@@ -138,7 +142,7 @@ impl Host {
     /// memory.
     #[inline]
     pub(crate) fn end_polls(&mut self, except: Option<PcpuId>, now: Nanos, out: &mut Vec<Command>) {
-        if !self.wing.guests.poll_kicks.is_empty() || !self.wing.threads.sched.poll_ends.is_empty() {
+        if !self.wings.guests.poll_kicks.is_empty() || !self.wings.threads.sched.poll_ends.is_empty() {
             self.end_polling(except, now, out);
         }
     }
@@ -146,11 +150,11 @@ impl Host {
     #[inline(never)]
     fn end_polling(&mut self, except: Option<PcpuId>, now: Nanos, out: &mut Vec<Command>) {
         let next = |host: &mut Host| {
-            host.wing
+            host.wings
                 .guests
                 .poll_kicks
                 .pop()
-                .or_else(|| host.wing.threads.sched.poll_ends.pop())
+                .or_else(|| host.wings.threads.sched.poll_ends.pop())
         };
         while let Some(pcpu) = next(self) {
             let pcpu = PcpuId(pcpu);

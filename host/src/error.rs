@@ -42,8 +42,6 @@ pub enum ConfigError {
     FactorOfOne(&'static str),
     /// The quota is given with a scheduler from before bandwidth control.
     NoBandwidth,
-    /// The directed yield moves virtual deadlines, and the scheduler has none.
-    FavorWithoutEevdf,
     /// The host already runs.
     Started,
 }
@@ -69,9 +67,6 @@ impl fmt::Display for ConfigError {
             ConfigError::UnknownGroup(group) => write!(f, "task group {} does not exist", group.0),
             ConfigError::FactorOfOne(name) => write!(f, "{name}: found 1, expected 0 (back to the base) or 2 and more"),
             ConfigError::NoBandwidth => write!(f, "quota with a scheduler without bandwidth control: expected none"),
-            ConfigError::FavorWithoutEevdf => {
-                f.write_str("yield favor with a scheduler without virtual deadlines: expected none, or EEVDF")
-            }
             ConfigError::Started => write!(f, "host runs already: expected configuration before its start"),
         }
     }

@@ -6,12 +6,18 @@
 
 use alloc::vec::Vec;
 
-use crate::boundary::{Command, Cost, Event, HostInterrupt, Nanos, PcpuId, Run, TaskId, VcpuId};
+use crate::boundary::{
+    Command, Cost, Event, HardwareEvent, HostInterrupt, Nanos, PcpuId, Run, TaskEvent, TaskId, VcpuId, VmmEvent,
+};
 use crate::host::Host;
+use crate::interrupts;
 use crate::step::Step;
 use crate::threads::{PendingWake, ThreadKind};
 use crate::timers::Timer;
-use crate::vcpu::wing::After;
+use crate::vcpu::after::After;
+use crate::vcpu::exit;
+use crate::vcpu::plug;
+use crate::vcpu::userspace;
 
 impl Host {
     /// Executes one step of the host: `event` happened at `now`. Appends what is to be done to `out`.
@@ -21,65 +27,37 @@ impl Host {
     /// backwards. No guest can cause a panic.
     pub fn handle(&mut self, event: Event, now: Nanos, out: &mut Vec<Command>) {
         assert!(self.started, "an event came before the host was started");
-        self.wing.threads.sched.begin(now.0);
+        self.wings.threads.sched.begin(now.0);
         let pcpu = event.pcpu();
         let mut step = Step::new(now, pcpu, out);
         let doing = self.pcpus.rows[pcpu].doing;
         match event {
-            Event::Exit { exit, guest, .. } => {
+            Event::Hardware(HardwareEvent::Exit { exit, guest, .. }) => {
                 let Some(Run::Guest { vcpu, .. }) = doing else {
                     panic!("exit on pcpu {}, which is not in guest mode", pcpu.0)
                 };
-                match self.wing.exit(vcpu, exit, guest, &mut step) {
+                match exit::exit(&mut self.wings, vcpu, exit, guest, &mut step) {
                     After::Resume => {}
                     After::Reschedule => self.reschedule(&mut step),
                     After::Interrupt(interrupt) => self.interrupt(interrupt, &mut step),
                 }
             }
-            Event::Interrupt { interrupt, .. } => {
+            Event::Hardware(HardwareEvent::Interrupt { interrupt, .. }) => {
                 leave_idle(doing, pcpu, "interrupt", &mut step);
                 self.interrupt(interrupt, &mut step);
             }
-            Event::Msi { vm, address, data, .. } => {
-                leave_idle(doing, pcpu, "device event", &mut step);
-                self.wing.interrupts.msi(vm, address, data, &mut step);
-            }
-            Event::Line { vm, pin, level, .. } => {
-                leave_idle(doing, pcpu, "device event", &mut step);
-                self.wing.interrupts.set_line(vm, pin, level, &mut step);
-            }
-            Event::Inhibit {
-                vm, reason, inhibited, ..
-            } => {
-                leave_idle(doing, pcpu, "device event", &mut step);
-                self.wing.interrupts.set_inhibit(vm, reason, inhibited, &mut step);
-            }
-            Event::Affinity { vcpu, only, .. } => {
-                leave_idle(doing, pcpu, "device event", &mut step);
-                self.set_affinity(vcpu, only, &mut step);
-            }
-            Event::VmStarts { vm, .. } => {
-                leave_idle(doing, pcpu, "work of a VMM", &mut step);
-                self.wing.start_vm(vm, &mut step);
-            }
-            Event::VmEnds { vm, .. } => {
-                leave_idle(doing, pcpu, "work of a VMM", &mut step);
-                self.wing.end_vm(vm, &mut step);
-            }
-            Event::Posted { .. } => {
+            Event::Hardware(HardwareEvent::Posted { .. }) => {
                 // The polling loop sees it in memory.
                 if self.poll_until(pcpu).is_some() {
                     self.finish(&mut step);
                 }
                 return self.end_polls(None, now, out);
             }
-            Event::VcpuRuns { vcpu, .. } => {
-                let Some(Run::Task(task)) = doing else {
-                    panic!("vcpu {} runs on pcpu {}, which runs no task", vcpu.0, pcpu.0)
-                };
-                self.wing.enter_run(task, vcpu, &mut step);
+            Event::Vmm(event) => {
+                leave_idle(doing, pcpu, "work of a VMM", &mut step);
+                self.vmm_event(event, &mut step);
             }
-            _ => {
+            Event::Task(event) => {
                 let Some(Run::Task(task)) = doing else {
                     panic!("{event:?} on pcpu {}, which runs no task", pcpu.0)
                 };
@@ -92,65 +70,79 @@ impl Host {
         self.end_polls(None, now, out);
     }
 
+    /// Handles `event` of a VMM or of the host's side of a device.
+    fn vmm_event(&mut self, event: VmmEvent, step: &mut Step<'_>) {
+        match event {
+            VmmEvent::Msi { vm, address, data, .. } => self.wings.msi(vm, address, data, step),
+            VmmEvent::Line { vm, pin, level, .. } => self.wings.set_line(vm, pin, level, step),
+            VmmEvent::Inhibit {
+                vm, reason, inhibited, ..
+            } => self.wings.set_inhibit(vm, reason, inhibited, step),
+            VmmEvent::Affinity { vcpu, only, .. } => self.set_affinity(vcpu, only, step),
+            VmmEvent::VmStarts { vm, .. } => plug::start_vm(&mut self.wings, vm, step),
+            VmmEvent::VmEnds { vm, .. } => plug::end_vm(&mut self.wings, vm, step),
+        }
+    }
+
     /// Lets the thread of `vcpu` run on `only` from now on, or anywhere.
     fn set_affinity(&mut self, vcpu: VcpuId, only: Option<PcpuId>, step: &mut Step<'_>) {
-        let task = self.wing.guests.vcpus[vcpu].task;
+        let task = self.wings.guests.vcpus[vcpu].thread.task;
         let mask = self.mask(only.as_ref().map_or(&[], |only| core::slice::from_ref(&only.0)));
         let mask = mask.unwrap_or_else(|error| panic!("{error}"));
-        self.wing.threads.sched.set_affinity(task, mask, step);
+        self.wings.threads.sched.set_affinity(task, mask, step);
     }
 
     /// Handles `event` of `task`, which runs on the executing pCPU.
-    fn task_event(&mut self, task: TaskId, event: Event, step: &mut Step<'_>) {
+    fn task_event(&mut self, task: TaskId, event: TaskEvent, step: &mut Step<'_>) {
         match event {
-            Event::TaskSleeps { until, .. } => {
-                let pending = &mut self.wing.threads.records[task].pending_wake;
+            TaskEvent::Sleeps { until, .. } => {
+                let pending = &mut self.wings.threads.records[task].pending_wake;
                 if pending.take_if(|pending| *pending == PendingWake::Wake).is_some() {
                     return self.yield_point(step);
                 }
                 if let Some(until) = until {
                     let at = until.0.max(step.now);
-                    self.wing.threads.timers.arm(Timer::Sleep(task), step.pcpu, at);
+                    self.wings.threads.timers.arm(Timer::Sleep(task), step.pcpu, at);
                 }
-                self.wing.threads.sched.sleep(step.pcpu);
+                self.wings.threads.sched.sleep(step.pcpu);
                 self.reschedule(step);
             }
-            Event::TaskYields { .. } => self.yield_point(step),
-            Event::TaskGivesWay { .. } => {
-                self.wing.threads.sched.yield_current(step.pcpu);
+            TaskEvent::Yields { .. } => self.yield_point(step),
+            TaskEvent::GivesWay { .. } => {
+                self.wings.threads.sched.yield_current(step.pcpu);
                 self.reschedule(step);
             }
-            Event::TaskWakes { task: other, .. } | Event::TaskWakesSync { task: other, .. } => {
-                self.wing.threads.check_plain(other);
-                step.sync = matches!(event, Event::TaskWakesSync { .. });
-                self.wing.threads.wake_task(other, step);
+            TaskEvent::Wakes { task: other, .. } | TaskEvent::WakesSync { task: other, .. } => {
+                self.wings.threads.check_plain(other);
+                step.sync = matches!(event, TaskEvent::WakesSync { .. });
+                self.wings.threads.wake_task(other, step);
             }
-            Event::TaskStarts { task: other, .. } => {
-                self.wing.threads.check_plain(other);
-                self.wing.threads.start_task(other, step);
+            TaskEvent::Starts { task: other, .. } => {
+                self.wings.threads.check_plain(other);
+                self.wings.threads.start_task(other, step);
             }
-            Event::TaskExecutes { .. } => {
-                if let Some(to) = self.wing.threads.sched.leave_for_exec(task, step) {
+            TaskEvent::Executes { .. } => {
+                if let Some(to) = self.wings.threads.sched.leave_for_exec(task, step) {
                     self.reschedule(step);
-                    self.wing.threads.sched.arrive(task, to, step);
+                    self.wings.threads.sched.arrive(task, to, step);
                 }
             }
-            Event::TaskEnds { .. } => {
-                let kept = self.wing.guests.planted.pause.dead_threads_stay;
-                self.wing.threads.records[task].generation += u32::from(!kept);
-                self.wing.threads.sched.exit(step.pcpu);
+            TaskEvent::Ends { .. } => {
+                let kept = self.wings.guests.planted.pause.dead_threads_stay;
+                self.wings.threads.records[task].generation += u32::from(!kept);
+                self.wings.threads.sched.exit(step.pcpu);
                 self.reschedule(step);
-                if self.wing.threads.records[task].pending_wake.take() == Some(PendingWake::Start) {
-                    self.wing.threads.start_task(task, step);
+                if self.wings.threads.records[task].pending_wake.take() == Some(PendingWake::Start) {
+                    self.wings.threads.start_task(task, step);
                 }
             }
-            other => unreachable!("no event of a task: {other:?}"),
+            TaskEvent::RunsVcpu { vcpu, .. } => userspace::enter_run(&mut self.wings, task, vcpu, step),
         }
     }
 
     /// Reschedules the executing pCPU if the scheduler wants to: its task is at a yield point.
     fn yield_point(&mut self, step: &mut Step<'_>) {
-        if self.wing.threads.sched.need_resched(step.pcpu) {
+        if self.wings.threads.sched.need_resched(step.pcpu) {
             self.reschedule(step);
         }
     }
@@ -161,14 +153,14 @@ impl Host {
             HostInterrupt::Timer => self.timer_interrupt(step),
             HostInterrupt::Reschedule => {
                 step.charge(Cost::HostInterrupt, 1);
-                self.wing.threads.sched.interrupt(step.pcpu, step);
+                self.wings.threads.sched.interrupt(step.pcpu, step);
             }
             HostInterrupt::Call => step.charge(Cost::HostInterrupt, 1),
-            HostInterrupt::Device(vector) => self.wing.interrupts.device_interrupt(vector, step),
-            HostInterrupt::GaLog => self.wing.interrupts.ga_log_interrupt(step),
+            HostInterrupt::Device(vector) => interrupts::device_interrupt(&mut self.wings, vector, step),
+            HostInterrupt::GaLog => interrupts::ga_log_interrupt(&mut self.wings, step),
             HostInterrupt::PostedWakeup => {
                 step.charge(Cost::HostInterrupt, 1);
-                self.wing.interrupts.posted_wakeup(step.pcpu, step);
+                interrupts::posted_wakeup(&mut self.wings, step.pcpu, step);
             }
         }
     }
@@ -177,42 +169,41 @@ impl Host {
         let pcpu = PcpuId(step.pcpu);
         self.pcpus.rows[pcpu].programmed = None;
         let tick = self.pcpus.rows[pcpu].tick_at.is_some_and(|at| at <= step.now);
-        let timer = self.wing.threads.timers.next(pcpu.0).is_some_and(|at| at <= step.now);
-        let slice = self.wing.threads.sched.slice_due(pcpu.0);
+        let timer = self.wings.threads.timers.next(pcpu.0).is_some_and(|at| at <= step.now);
+        let slice = self.wings.threads.sched.slice_due(pcpu.0);
         // The end of polling is not an interrupt: the polling loop reads the clock.
         if tick || timer || slice || self.poll_until(pcpu).is_none() {
             step.charge(Cost::HostInterrupt, 1);
         }
-        while let Some(timer) = self.wing.threads.timers.pop(pcpu.0, step.now) {
+        while let Some(timer) = self.wings.threads.timers.pop(pcpu.0, step.now) {
             self.timer_expired(timer, step);
         }
         if slice {
-            self.wing.threads.sched.slice_timer(pcpu.0, step);
+            self.wings.threads.sched.slice_timer(pcpu.0, step);
         }
         if tick {
             self.pcpus.rows[pcpu].tick_at = Some(self.pcpus.next_tick(pcpu, step.now));
-            self.wing.threads.sched.tick(pcpu.0, step);
+            self.wings.threads.sched.tick(pcpu.0, step);
         }
     }
 
     fn timer_expired(&mut self, timer: Timer, step: &mut Step<'_>) {
         match timer {
             Timer::Lapic(task) => {
-                if let Some(vcpu) = self.wing.threads.records[task].first {
-                    self.wing.interrupts.apic_timer_expired(vcpu, step);
+                if let Some(vcpu) = self.wings.threads.records[task].first {
+                    self.wings.apic_timer_expired(vcpu, step);
                 }
             }
-            Timer::Sleep(task) => match self.wing.threads.kind(task) {
+            Timer::Sleep(task) => match self.wings.threads.kind(task) {
                 ThreadKind::Vcpu(vcpu) => {
-                    self.wing.interrupts.wake_thread(vcpu, step);
+                    self.wings.wake_thread(vcpu, step);
                 }
                 ThreadKind::Plain | ThreadKind::Voluntary => {
-                    self.wing.threads.sched.wake(task, step);
+                    self.wings.threads.sched.wake(task, step);
                 }
             },
-            Timer::Ioapic(vm) => self.wing.interrupts.ioapic_later(vm, step),
-            Timer::Pit(vm) => self.wing.interrupts.pit_expired(vm, step),
-            Timer::Period(_) | Timer::Slack(_) => self.wing.threads.sched.bandwidth_timer(timer, step),
+            Timer::Ioapic(vm) => self.wings.ioapic_later(vm, step),
+            Timer::Period(_) | Timer::Slack(_) => self.wings.threads.sched.bandwidth_timer(timer, step),
         }
     }
 }

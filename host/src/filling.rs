@@ -24,8 +24,8 @@ impl Host {
     }
 
     fn new_group(&mut self, parent: Option<GroupId>, shares: u64) -> Result<GroupId, ConfigError> {
-        let group = self.wing.threads.sched.add_group(parent, shares)?;
-        self.wing.threads.timers.make_room(group.0);
+        let group = self.wings.threads.sched.add_group(parent, shares)?;
+        self.wings.threads.timers.make_room(group.0);
         Ok(group)
     }
 
@@ -40,12 +40,12 @@ impl Host {
     }
 
     fn limit(&mut self, group: GroupId, quota: Quota) -> Result<(), ConfigError> {
-        self.wing.threads.sched.check_group(group)?;
+        self.wings.threads.sched.check_group(group)?;
         self.check_quota(Some(quota))?;
-        if group == GroupId(0) || self.wing.threads.sched.throttling(group, 0).is_some() {
+        if group == GroupId(0) || self.wings.threads.sched.throttling(group, 0).is_some() {
             return Err(ConfigError::UnknownGroup(group));
         }
-        self.wing
+        self.wings
             .threads
             .sched
             .set_quota(group, quota.quota_ns, quota.period_ns);
@@ -55,7 +55,7 @@ impl Host {
     fn check_quota(&self, quota: Option<Quota>) -> Result<(), ConfigError> {
         const MS: i64 = 1_000_000;
         let Some(quota) = quota else { return Ok(()) };
-        if !self.wing.config.sched.has_bandwidth() {
+        if !self.wings.config.sched.has_bandwidth() {
             return Err(ConfigError::NoBandwidth);
         }
         in_range("period_ns", quota.period_ns, MS, 1_000 * MS)?;
@@ -69,9 +69,9 @@ impl Host {
     /// all vCPUs are runnable, or only vCPU 0 ([`VmConfig::waits_for_sipi`]), with interrupts masked and CPL 0.
     /// `affinity` gives the pCPUs that each vCPU may run on; an empty or missing entry means all.
     ///
-    /// If the host runs, [`Event::VmStarts`](crate::Event::VmStarts) must follow. The VM then gets the ids, the threads
-    /// and the task groups of a VM that has ended, if there is one with as many vCPUs, the same nice level and the same
-    /// groups.
+    /// If the host runs, [`VmmEvent::VmStarts`](crate::VmmEvent::VmStarts) must follow. The VM then gets the ids, the
+    /// threads and the task groups of a VM that has ended, if there is one with as many vCPUs, the same nice level and
+    /// the same groups.
     ///
     /// # Errors
     /// Fails with [`ConfigError`], and adds nothing.
@@ -81,7 +81,7 @@ impl Host {
             self.renew_vm(id, vm, masks);
             return Ok(id);
         }
-        let first_group = self.wing.threads.sched.groups();
+        let first_group = self.wings.threads.sched.groups();
         let parent = vm.parent.unwrap_or_default();
         let group = match vm.group {
             VmGroup::Root => parent,
@@ -90,15 +90,15 @@ impl Host {
             }
         };
         let per_vcpu = matches!(vm.group, VmGroup::OwnWithVcpuGroups { .. });
-        let id = self.wing.guests.vms.next_id();
-        let first = self.wing.guests.vcpus.len() as u32;
+        let id = self.wings.guests.vms.next_id();
+        let first = self.wings.guests.vcpus.len() as u32;
         for (index, mask) in masks.into_iter().enumerate() {
             let group = if per_vcpu {
                 self.add_limited_group(group, weight::NICE_0, vm.vcpu_quota)?
             } else {
                 group
             };
-            let vcpu = self.wing.guests.vcpus.next_id();
+            let vcpu = self.wings.guests.vcpus.next_id();
             let task = self.add_thread(ThreadKind::Vcpu(vcpu), vm.nice, group, mask);
             let mut row = Vcpu::new(vcpu, id, index as u32, task);
             if vm.waits_for_sipi && index > 0 {
@@ -106,13 +106,13 @@ impl Host {
             }
             if vm.dormant || self.started {
                 row.switch_off();
-                self.wing.threads.records[task].dormant = true;
+                self.wings.threads.records[task].dormant = true;
             }
-            self.wing.guests.vcpus.push(row);
+            self.wings.guests.vcpus.push(row);
         }
-        let groups = first_group..self.wing.threads.sched.groups();
-        let inhibits = inhibits(vm, self.wing.config.avic.nested);
-        self.wing.guests.vms.push(Vm {
+        let groups = first_group..self.wings.threads.sched.groups();
+        let inhibits = inhibits(vm, self.wings.config.avic.nested);
+        self.wings.guests.vms.push(Vm {
             config: *vm,
             first,
             vcpus,
@@ -120,14 +120,14 @@ impl Host {
             inhibits,
             ..Vm::default()
         });
-        self.wing.interrupts.init_vm(id);
+        self.wings.init_vm(id);
         Ok(id)
     }
 
     /// Returns a VM that has ended and whose threads and groups suit `vm` with `vcpus` vCPUs.
     fn find_gone(&self, vm: &VmConfig, vcpus: u32) -> Option<VmId> {
         let threads = |vm: &VmConfig| (vm.nice, vm.group, vm.parent, vm.quota, vm.vcpu_quota);
-        let guests = &self.wing.guests;
+        let guests = &self.wings.guests;
         let suits = |old: &Vm| old.ended && old.vcpus == vcpus && threads(&old.config) == threads(vm);
         let mut ended = guests.vms.enumerate().filter(|(_, old)| suits(old));
         ended.find_map(|(id, _)| guests.is_gone(id).then_some(id))
@@ -135,16 +135,16 @@ impl Host {
 
     /// Makes `id`, which has ended, the new VM `vm`. Nothing of the old one is left but its threads and groups.
     fn renew_vm(&mut self, id: VmId, vm: &VmConfig, masks: Vec<Option<Mask>>) {
-        for (vcpu, mask) in self.wing.guests.vcpus_of(id).zip(masks) {
-            let row = &mut self.wing.guests.vcpus[vcpu];
-            let (task, timer) = (row.task, row.timer);
+        for (vcpu, mask) in self.wings.guests.vcpus_of(id).zip(masks) {
+            let row = &mut self.wings.guests.vcpus[vcpu];
+            let (task, timer) = (row.thread.task, row.thread.timer);
             *row = Vcpu::new(vcpu, id, row.index, task);
-            row.timer = timer;
+            row.thread.timer = timer;
             row.switch_off();
-            self.wing.threads.sched.set_mask(task, mask);
+            self.wings.threads.sched.set_mask(task, mask);
         }
-        let inhibits = inhibits(vm, self.wing.config.avic.nested);
-        let old = &mut self.wing.guests.vms[id];
+        let inhibits = inhibits(vm, self.wings.config.avic.nested);
+        let old = &mut self.wings.guests.vms[id];
         *old = Vm {
             config: *vm,
             first: old.first,
@@ -153,7 +153,7 @@ impl Host {
             inhibits,
             ..Vm::default()
         };
-        self.wing.interrupts.init_vm(id);
+        self.wings.init_vm(id);
     }
 
     /// Checks all parameters of a VM, so that adding it cannot fail half-way. Returns the affinity of each vCPU.
@@ -171,11 +171,11 @@ impl Host {
         let masks: Result<_, _> = (0..vcpus as usize).map(|index| self.mask(list(index))).collect();
         let masks = masks?;
         let parent = vm.parent.unwrap_or_default();
-        self.wing.threads.sched.check_group(parent)?;
+        self.wings.threads.sched.check_group(parent)?;
         self.check_quota(vm.quota)?;
         self.check_quota(vm.vcpu_quota)?;
         if matches!(vm.group, VmGroup::OwnWithVcpuGroups { .. }) {
-            self.wing.threads.sched.check_depth(parent, 2)?;
+            self.wings.threads.sched.check_depth(parent, 2)?;
         }
         Ok(masks)
     }
@@ -202,34 +202,34 @@ impl Host {
         in_range("nice", task.nice, -20, 19)?;
         let mask = self.mask(&task.affinity)?;
         let group = task.group.unwrap_or_default();
-        self.wing.threads.sched.check_group(group)?;
+        self.wings.threads.sched.check_group(group)?;
         let kind = if task.voluntary {
             ThreadKind::Voluntary
         } else {
             ThreadKind::Plain
         };
         let id = self.add_thread(kind, task.nice, group, mask);
-        self.wing.threads.sched.set_voluntary(id, task.voluntary);
-        self.wing.threads.records[id].dormant = task.dormant;
+        self.wings.threads.sched.set_voluntary(id, task.voluntary);
+        self.wings.threads.records[id].dormant = task.dormant;
         Ok(id)
     }
 
     /// Makes [`Host::start`] start `task`, which was added dormant.
     ///
     /// # Errors
-    /// Fails if the host runs. There, another task starts it ([`Event::TaskStarts`](crate::Event::TaskStarts)).
+    /// Fails if the host runs. There, another task starts it ([`TaskEvent::Starts`](crate::TaskEvent::Starts)).
     ///
     /// # Panics
     /// If there is no such task.
     pub fn activate_task(&mut self, task: TaskId) -> Result<(), ConfigError> {
         self.check_not_started()?;
-        self.wing.threads.records[task].dormant = false;
+        self.wings.threads.records[task].dormant = false;
         Ok(())
     }
 
     fn add_thread(&mut self, kind: ThreadKind, nice: i8, group: GroupId, affinity: Option<Mask>) -> TaskId {
-        self.wing.threads.push(kind);
-        self.wing
+        self.wings.threads.push(kind);
+        self.wings
             .threads
             .sched
             .add_thread(weight::of_nice(nice), group, affinity)
@@ -248,16 +248,10 @@ impl Host {
     }
 }
 
-/// Returns the inhibit reasons that `vm` has from the start: those of its configuration, those of its devices, and that
-/// of its own guests if they inhibit what `nested` says.
+/// Returns the inhibit reasons that `vm` has from the start: those of its configuration, and that of its own guests if
+/// they inhibit what `nested` says.
 fn inhibits(vm: &VmConfig, nested: NestedInhibit) -> Inhibits {
     let mut inhibits = vm.apic_inhibits;
-    if vm.sev {
-        inhibits.set(Inhibit::Sev, true);
-    }
-    if vm.pit_reinject && !vm.split_irqchip {
-        inhibits.set(Inhibit::PitReinject, true);
-    }
     if vm.nested && nested == NestedInhibit::Vm {
         inhibits.set(Inhibit::Nested, true);
     }

@@ -8,7 +8,6 @@ use crate::faults::Planted;
 use crate::ids::IdVec;
 use crate::interrupts::ioapic::Ioapic;
 use crate::interrupts::lapic::Lapic;
-use crate::interrupts::legacy::Legacy;
 use crate::interrupts::{Inhibits, VmApic};
 use crate::vcpu::{Activity, Vcpu};
 
@@ -24,7 +23,6 @@ pub(crate) struct Vm {
     /// Index of the vCPU that last received a directed yield.
     pub(crate) last_boosted: u32,
     pub(crate) ioapic: Ioapic,
-    pub(crate) legacy: Legacy,
     /// Why hardware does not virtualize its LAPICs, whichever hardware the host uses.
     pub(crate) inhibits: Inhibits,
     /// What virtualizes its LAPICs, with the tables that hardware reads.
@@ -37,8 +35,6 @@ pub(crate) struct Vm {
     pub(crate) renamed: u32,
     /// How many of its vCPUs have their LAPIC in x2APIC mode.
     pub(crate) x2apic: u32,
-    /// How many of its vCPUs have vectors that end automatically.
-    pub(crate) auto_eoi: u32,
 }
 
 /// All VMs and vCPUs of the host.
@@ -80,18 +76,17 @@ impl Guests {
         &self.vms[self.vcpus[vcpu].vm]
     }
 
-    /// Applies `change` to the LAPIC of `vcpu`, and keeps the VM's counts of changed IDs, x2APIC modes and automatic
-    /// EOIs in line with it.
+    /// Applies `change` to the LAPIC of `vcpu`, and keeps the VM's counts of changed IDs and x2APIC modes in line with
+    /// it.
     pub(crate) fn change_apic<R>(&mut self, vcpu: VcpuId, change: impl FnOnce(&mut Lapic) -> R) -> R {
         let at = &mut self.vcpus[vcpu];
-        let identity = |apic: &Lapic| [apic.is_renamed(), apic.is_x2apic(), apic.synic.ends_any()].map(u32::from);
+        let identity = |apic: &Lapic| [apic.is_renamed(), apic.is_x2apic()].map(u32::from);
         let before = identity(&at.apic);
         let result = change(&mut at.apic);
         let (after, vm) = (identity(&at.apic), at.vm);
         let vm = &mut self.vms[vm];
         vm.renamed = vm.renamed - before[0] + after[0];
         vm.x2apic = vm.x2apic - before[1] + after[1];
-        vm.auto_eoi = vm.auto_eoi - before[2] + after[2];
         result
     }
 

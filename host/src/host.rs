@@ -7,18 +7,20 @@ use crate::boundary::{Command, GroupId, Nanos, PcpuId, PcpuPlace, TaskId, VcpuId
 use crate::config::HostConfig;
 use crate::counters::Counters;
 use crate::error::{ConfigError, in_range};
-use crate::interrupts::{InterruptWing, SavedIoapic, SavedLegacy};
+use crate::interrupts::SavedIoapic;
+use crate::pause::window;
 use crate::pcpus::Pcpus;
 use crate::sched::{Scheduler, Throttling};
 use crate::step::Step;
 use crate::threads::{ThreadKind, Threads};
+use crate::vcpu::migration;
 use crate::vcpu::migration::{RestoreError, SavedVcpu};
-use crate::vcpu::wing::VcpuWing;
+use crate::wings::Wings;
 
 /// A host: hypervisor and scheduler.
 #[derive(Clone, Debug)]
 pub struct Host {
-    pub(crate) wing: VcpuWing,
+    pub(crate) wings: Wings,
     pub(crate) pcpus: Pcpus,
     pub(crate) started: bool,
 }
@@ -39,9 +41,7 @@ impl Host {
         in_range("min_timer_period_ns", config.min_timer_period_ns, 1, SECOND)?;
         config.pause.check(&config.pause_controls)?;
         Ok(Host {
-            wing: VcpuWing {
-                interrupts: InterruptWing::new(config, Threads::new(Scheduler::new(config, pcpus)?)),
-            },
+            wings: Wings::new(config, Threads::new(Scheduler::new(config, pcpus)?)),
             pcpus: Pcpus::new(config, pcpus.len()),
             started: false,
         })
@@ -60,7 +60,7 @@ impl Host {
     /// # Panics
     /// If the host runs already.
     pub fn start(&mut self, now: Nanos, out: &mut Vec<Command>) {
-        let all: Vec<TaskId> = self.wing.threads.records.ids().collect();
+        let all: Vec<TaskId> = self.wings.threads.records.ids().collect();
         self.start_in(&all, now, out);
     }
 
@@ -71,10 +71,10 @@ impl Host {
     /// # Panics
     /// As [`Host::start`].
     pub fn start_migrated(&mut self, draw: &mut dyn FnMut(usize) -> usize, now: Nanos, out: &mut Vec<Command>) {
-        let mut turns: Vec<Vec<TaskId>> = self.wing.guests.vms.ids().map(|_| Vec::new()).collect();
-        for (task, record) in self.wing.threads.records.enumerate() {
+        let mut turns: Vec<Vec<TaskId>> = self.wings.guests.vms.ids().map(|_| Vec::new()).collect();
+        for (task, record) in self.wings.threads.records.enumerate() {
             match record.kind {
-                ThreadKind::Vcpu(vcpu) => turns[self.wing.guests.vcpus[vcpu].vm.0 as usize].push(task),
+                ThreadKind::Vcpu(vcpu) => turns[self.wings.guests.vcpus[vcpu].vm.0 as usize].push(task),
                 ThreadKind::Plain | ThreadKind::Voluntary => turns.push(vec![task]),
             }
         }
@@ -87,15 +87,15 @@ impl Host {
     fn start_in(&mut self, order: &[TaskId], now: Nanos, out: &mut Vec<Command>) {
         assert!(!self.started, "a host can be started once");
         self.started = true;
-        self.wing.threads.sched.begin(now.0);
-        out.extend(self.wing.guests.vcpus.iter().map(|vcpu| Command::State {
+        self.wings.threads.sched.begin(now.0);
+        out.extend(self.wings.guests.vcpus.iter().map(|vcpu| Command::State {
             vcpu: vcpu.id,
             state: vcpu.state,
         }));
-        self.wing.set_pause_controls(out);
+        window::set_pause_controls(&mut self.wings, out);
         // No pCPU needs an IPI yet: each picks its first thread below.
         let mut discarded = vec![];
-        let threads = &mut self.wing.threads;
+        let threads = &mut self.wings.threads;
         for &task in order {
             if !threads.records[task].dormant {
                 let mut step = Step::new(now, PcpuId(0), &mut discarded);
@@ -114,7 +114,7 @@ impl Host {
     /// # Panics
     /// If there is no such VM.
     pub fn vcpus(&self, vm: VmId) -> impl Iterator<Item = VcpuId> + use<> {
-        self.wing.guests.vcpus_of(vm)
+        self.wings.guests.vcpus_of(vm)
     }
 
     /// Returns the thread of `vcpu`.
@@ -122,7 +122,7 @@ impl Host {
     /// # Panics
     /// If there is no such vCPU.
     pub fn thread(&self, vcpu: VcpuId) -> TaskId {
-        self.wing.guests.vcpus[vcpu].task
+        self.wings.guests.vcpus[vcpu].thread.task
     }
 
     /// Returns the statistics of `vm`, summed over its vCPUs, by KVM's names where KVM has them.
@@ -133,9 +133,9 @@ impl Host {
         let mut sum = Counters::default();
         let mut window_max = 0;
         for vcpu in self.vcpus(vm) {
-            let vcpu = &self.wing.guests.vcpus[vcpu];
+            let vcpu = &self.wings.guests.vcpus[vcpu];
             sum.add(&vcpu.counters);
-            window_max = window_max.max(u64::from(vcpu.pause_window_max));
+            window_max = window_max.max(u64::from(vcpu.spin.window_max));
         }
         sum.all().chain([("pause_window_max", window_max)])
     }
@@ -146,7 +146,7 @@ impl Host {
     /// # Panics
     /// If there is no such task, or `now` is before the last event.
     pub fn cpu_time(&self, task: TaskId, now: Nanos) -> Nanos {
-        Nanos(self.wing.threads.sched.ran(task, now.0))
+        Nanos(self.wings.threads.sched.ran(task, now.0))
     }
 
     /// Returns how long `pcpu` has had nothing to run until `now`.
@@ -154,7 +154,7 @@ impl Host {
     /// # Panics
     /// If there is no such pCPU, or `now` is before the last event.
     pub fn idle_time(&self, pcpu: PcpuId, now: Nanos) -> Nanos {
-        Nanos(self.wing.threads.sched.idle_ns(pcpu.0, now.0))
+        Nanos(self.wings.threads.sched.idle_ns(pcpu.0, now.0))
     }
 
     /// Returns whether the scheduler wants the running task of `pcpu` to give it up (`TIF_NEED_RESCHED`).
@@ -163,12 +163,12 @@ impl Host {
     /// If there is no such pCPU.
     #[inline]
     pub fn wants_to_reschedule(&self, pcpu: PcpuId) -> bool {
-        self.wing.threads.sched.need_resched(pcpu.0)
+        self.wings.threads.sched.need_resched(pcpu.0)
     }
 
     /// Returns what bandwidth control did to `group` until `now`, or `None` if it has no quota.
     pub fn throttling(&self, group: GroupId, now: Nanos) -> Option<Throttling> {
-        self.wing.threads.sched.throttling(group, now.0)
+        self.wings.threads.sched.throttling(group, now.0)
     }
 
     /// Returns what bandwidth control did until `now` to the groups made for `vm`, summed, or `None` if none has a
@@ -177,7 +177,7 @@ impl Host {
     /// # Panics
     /// If there is no such VM.
     pub fn vm_throttling(&self, vm: VmId, now: Nanos) -> Option<Throttling> {
-        let groups = self.wing.guests.vms[vm].groups.iter();
+        let groups = self.wings.guests.vms[vm].groups.iter();
         let all = groups.filter_map(|&group| self.throttling(group, now));
         all.reduce(|sum, counts| Throttling {
             periods: sum.periods + counts.periods,
@@ -192,7 +192,7 @@ impl Host {
     /// If there is no such vCPU.
     pub fn save_vcpu(&self, vcpu: VcpuId, now: Nanos) -> SavedVcpu {
         self.gather_posted(vcpu);
-        self.wing.guests.save(vcpu, now)
+        self.wings.guests.save(vcpu, now)
     }
 
     /// Gives `vcpu` of a host that has not started the state `saved`. `now` is the time at which the host will be
@@ -204,7 +204,7 @@ impl Host {
         if self.started {
             return Err(RestoreError::Started);
         }
-        self.wing.restore(vcpu, saved, now)
+        migration::restore(&mut self.wings, vcpu, saved, now)
     }
 
     /// Returns the state of the I/O APIC of `vm`.
@@ -212,7 +212,7 @@ impl Host {
     /// # Panics
     /// If there is no such VM.
     pub fn save_ioapic(&self, vm: VmId) -> SavedIoapic {
-        self.wing.guests.vms[vm].ioapic.save()
+        self.wings.guests.vms[vm].ioapic.save()
     }
 
     /// Gives the I/O APIC of `vm` of a host that has not started the state `saved`. An asserted pin that no LAPIC
@@ -225,34 +225,10 @@ impl Host {
         if self.started {
             return Err(RestoreError::Started);
         }
-        if self.wing.guests.vms.get(vm).is_none() {
+        if self.wings.guests.vms.get(vm).is_none() {
             return Err(RestoreError::UnknownVm(vm));
         }
-        self.wing.interrupts.restore_ioapic(vm, saved, now);
-        Ok(())
-    }
-
-    /// Returns the state of the PICs and the PIT of `vm` at `now`.
-    ///
-    /// # Panics
-    /// If there is no such VM.
-    pub fn save_legacy(&self, vm: VmId, now: Nanos) -> SavedLegacy {
-        self.wing.interrupts.save_legacy(vm, now)
-    }
-
-    /// Gives the PICs and the PIT of `vm` of a host that has not started the state `saved`. `now` is the time at which
-    /// the host will be started.
-    ///
-    /// # Errors
-    /// Fails if the host runs, or there is no such VM.
-    pub fn restore_legacy(&mut self, vm: VmId, saved: &SavedLegacy, now: Nanos) -> Result<(), RestoreError> {
-        if self.started {
-            return Err(RestoreError::Started);
-        }
-        if self.wing.guests.vms.get(vm).is_none() {
-            return Err(RestoreError::UnknownVm(vm));
-        }
-        self.wing.interrupts.restore_legacy(vm, saved, now);
+        self.wings.restore_ioapic(vm, saved, now);
         Ok(())
     }
 
@@ -261,6 +237,6 @@ impl Host {
     /// # Panics
     /// If `before` has other VMs than this host.
     pub fn continue_counters(&mut self, before: &Host) {
-        self.wing.guests.continue_counters(&before.wing.guests);
+        self.wings.guests.continue_counters(&before.wings.guests);
     }
 }

@@ -38,7 +38,6 @@ mod guests;
 mod host;
 mod ids;
 mod interrupts;
-pub mod net;
 mod pause;
 mod pcpus;
 mod sched;
@@ -46,10 +45,11 @@ mod step;
 mod threads;
 mod timers;
 mod vcpu;
+mod wings;
 
 pub use boundary::{
-    Command, Cost, Event, Exit, GroupId, GuestState, HostInterrupt, Nanos, PcpuId, PcpuPlace, Run, TaskId, VcpuId,
-    VcpuState, VmId,
+    Command, Cost, Event, Exit, GroupId, GuestState, HardwareEvent, HostInterrupt, Nanos, PcpuId, PcpuPlace, Run,
+    TaskEvent, TaskId, VcpuId, VcpuState, VmId, VmmEvent,
 };
 pub use config::{HostConfig, Nic, Quota, TaskConfig, TickPhase, VCPUS_MAX, VmConfig, VmGroup};
 pub use error::ConfigError;
@@ -61,10 +61,9 @@ pub use interrupts::apicv::{ApicvConfig, VmxPart};
 pub use interrupts::avic::{AvicConfig, AvicDriver, AvicEnable, NestedInhibit, SvmPart};
 pub use interrupts::lapic::{ApicRegisters, RegisterPage, SavedTimer};
 pub use interrupts::memory::HostMemory;
-pub use interrupts::{Inhibit, Inhibits, SavedIoapic, SavedLegacy, apicv, avic, has_legacy_chip};
+pub use interrupts::{Inhibit, Inhibits, SavedIoapic, apicv, avic};
 pub use pause::config::{PauseControls, PauseExit, PauseHandling, WindowRule, YieldFilters};
 pub use sched::config::{BalanceConfig, DomainConfig, Preempt, SchedConfig, SchedulerKind, ShareRule, YieldRule};
-pub use sched::favor_config::{FavorConfig, YieldFavor};
 pub use sched::features::Features;
 pub use sched::{GROUP_DEPTH_MAX, Throttling};
 pub use vcpu::migration::{RestoreError, SavedVcpu};

@@ -1,7 +1,7 @@
 //! Host timers: a queue per pCPU, multiplexed on the pCPU's one hardware timer.
 //!
 //! Each thread has two timers: one ends its sleep, and the other is the LAPIC timer of its vCPU. Each task group has
-//! the two timers of its quota, and each VM those of its I/O APIC and its PIT. A timer is armed on one pCPU at a time
+//! the two timers of its quota, and each VM that of its I/O APIC. A timer is armed on one pCPU at a time
 //! and expires there. Timers of equal time expire in the order of arming.
 
 use alloc::vec;
@@ -22,8 +22,6 @@ pub(crate) enum Timer {
     Slack(GroupId),
     /// Interrupts of the VM's I/O APIC are held back until this timer expires.
     Ioapic(VmId),
-    /// The VM's PIT requests an interrupt.
-    Pit(VmId),
 }
 
 /// The number of kinds of timers.
@@ -37,7 +35,6 @@ impl Timer {
             Timer::Period(group) => (group.0, 2),
             Timer::Slack(group) => (group.0, 3),
             Timer::Ioapic(vm) => (vm.0, 4),
-            Timer::Pit(vm) => (vm.0, 5),
         };
         number as usize * KINDS + kind
     }

@@ -173,7 +173,6 @@ impl DraftVm {
             domains,
             group: self.group,
             host: holdfast_host::VmConfig {
-                synic: boot.kernel.apic.auto_eoi,
                 quota: self.limit.quota(),
                 vcpu_quota: self.vcpu_limit.quota(),
                 ..self.host

@@ -1,5 +1,6 @@
 //! Parameters that keys set: their kinds, how values are read into them, and how they are shown.
 
+use holdfast_host::{Inhibit, Inhibits};
 use holdfast_machine::CpuModel;
 
 use crate::amount::{self, Amount, show_nanos};
@@ -118,6 +119,8 @@ pub enum Slot<'a> {
     Cpus(&'a mut Vec<u32>),
     /// NUMA nodes for the vCPUs.
     Nodes(&'a mut VirtualNodes),
+    /// Reasons against APIC virtualization.
+    Inhibits(&'a mut Inhibits),
 }
 
 /// Smallest and largest number that a key accepts.
@@ -153,6 +156,10 @@ impl Slot<'_> {
                 format!("\"one\", \"pinned\", or a node from 0 to {NODE_MAX} for each vCPU, as [0, 0, 1, 1]")
             }
             Slot::Cpus(_) => "pCPUs, as [0, 1, 2, 3] or \"0-3\"; [] for all".to_owned(),
+            Slot::Inhibits(_) => format!(
+                "names, as [\"sev\", \"pit_reinj\"] or \"sev,pit_reinj\", of {}; [] for none",
+                Inhibit::ALL.map(Inhibit::name).join(", ")
+            ),
         }
     }
 
@@ -192,6 +199,7 @@ impl Slot<'_> {
             Slot::Affinity(slot) => put(slot, affinity(value)),
             Slot::Cpus(slot) => put(slot, cpus(value)),
             Slot::Nodes(slot) => put(slot, nodes(value)),
+            Slot::Inhibits(slot) => put(slot, inhibits(value)?),
         };
         if done { Ok(()) } else { Err(expected) }
     }
@@ -244,6 +252,7 @@ impl Slot<'_> {
             Slot::Affinity(value) => *value = Affinity::Same(vec![1, 2]),
             Slot::Cpus(value) => *value = vec![1, 2],
             Slot::Nodes(value) => *value = VirtualNodes::Pinned,
+            Slot::Inhibits(value) => value.set(Inhibit::Sev, true),
             Slot::Choice(_) | Slot::Name(_) => return false,
         }
         true
@@ -276,6 +285,10 @@ impl Slot<'_> {
             Slot::Nodes(VirtualNodes::One) => "\"one\"".to_owned(),
             Slot::Nodes(VirtualNodes::Pinned) => "\"pinned\"".to_owned(),
             Slot::Nodes(VirtualNodes::Each(nodes)) => format!("{nodes:?}"),
+            Slot::Inhibits(reasons) => {
+                let names: Vec<&str> = reasons.reasons().map(Inhibit::name).collect();
+                format!("{names:?}")
+            }
         }
     }
 }
@@ -369,6 +382,30 @@ fn nodes(value: &Value) -> Option<VirtualNodes> {
     }
 }
 
+/// Reads inhibit reasons, `["sev", "pit_reinj"]` or `"sev,pit_reinj"`. Returns `None` if the value is neither.
+///
+/// # Errors
+/// Returns the reasons that there are if a name is not among them.
+fn inhibits(value: &Value) -> Result<Option<Inhibits>, String> {
+    let names: Option<Vec<&str>> = match value {
+        Value::Text(list) => Some(list.split(',').map(str::trim).collect()),
+        Value::Array(items) => items
+            .iter()
+            .map(|item| match &item.value {
+                Value::Text(name) => Some(name.as_str()),
+                _ => None,
+            })
+            .collect(),
+        _ => None,
+    };
+    let mut reasons = Inhibits::NONE;
+    for name in names.iter().flatten() {
+        let reason = Inhibit::by_name(name).ok_or_else(|| one_of(name, Inhibit::ALL.map(Inhibit::name).to_vec()))?;
+        reasons.set(reason, true);
+    }
+    Ok(names.map(|_| reasons))
+}
+
 /// Reads a set of pCPUs, `[0, 1, 4]` or `"0-1,4"`, and sorts it.
 fn cpus(value: &Value) -> Option<Vec<u32>> {
     let mut cpus = match value {
@@ -422,5 +459,43 @@ mod tests {
         let refused = Slot::U32(&mut value).set(&Value::Integer(300), (1.0, 254.0));
         assert_eq!(refused, Err("a whole number from 1 to 254".to_owned()));
         assert_eq!(value, 7);
+    }
+
+    #[test]
+    fn inhibit_reasons_are_read_as_they_are_shown() {
+        let node = |value| Node {
+            value,
+            place: crate::diagnostic::Place::new(&"a.toml".into(), 1),
+        };
+        for bits in 0_u32..1 << Inhibit::ALL.len() {
+            let (mut shown, mut found) = (Inhibits::NONE, Inhibits::NONE);
+            for reason in Inhibit::ALL {
+                shown.set(reason, bits >> reason as u8 & 1 == 1);
+            }
+            let names = shown
+                .reasons()
+                .map(|reason| node(Value::Text(reason.name().to_owned())));
+            let value = Value::Array(names.collect());
+            assert_eq!(Slot::Inhibits(&mut found).set(&value, (0.0, 0.0)), Ok(()));
+            assert_eq!(found, shown);
+            assert_eq!(
+                Slot::Inhibits(&mut found).show().matches('"').count(),
+                2 * bits.count_ones() as usize
+            );
+        }
+        let mut reasons = Inhibits::NONE;
+        let unknown = Value::Array(vec![node(Value::Text("pit_rein".to_owned()))]);
+        let refused = Slot::Inhibits(&mut reasons).set(&unknown, (0.0, 0.0));
+        assert!(refused.is_err_and(|expected| expected.contains("pit_reinj")));
+        for wrong in [
+            Value::Text("sev".to_owned()),
+            Value::Array(vec![node(Value::Integer(3))]),
+        ] {
+            assert!(Slot::Inhibits(&mut reasons).set(&wrong, (0.0, 0.0)).is_err());
+        }
+        assert_eq!(reasons, Inhibits::NONE);
+        let listed = Value::Text("pit_reinj, sev".to_owned());
+        assert_eq!(Slot::Inhibits(&mut reasons).set(&listed, (0.0, 0.0)), Ok(()));
+        assert_eq!(Slot::Inhibits(&mut reasons).show(), "[\"pit_reinj\", \"sev\"]");
     }
 }

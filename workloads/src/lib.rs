@@ -41,9 +41,7 @@ pub use ebizzy::{Allocation, Ebizzy};
 pub use hackbench::{Channel, Hackbench};
 pub use hog::Hog;
 pub use holdfast_guest::micro::{self, Micro};
-pub use holdfast_guest::{
-    BootTimer, Config as KernelConfig, Format, Idle, MmapLock, OwnerSpinning, RwLocks, lock_name,
-};
+pub use holdfast_guest::{Config as KernelConfig, Format, Idle, MmapLock, OwnerSpinning, RwLocks, lock_name};
 pub use holdfast_guest::{KernelProfile, LockClass, LockProfile, Operation, OperationProfile, Scope};
 pub use ipi::{Ipi, Reach};
 pub use kernbench::Kernbench;

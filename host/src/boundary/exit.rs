@@ -119,18 +119,13 @@ pub enum Exit {
         /// The vector of the interrupt.
         vector: u8,
     },
-    /// OUT to an I/O port. If a device's doorbell is there (ioeventfd), it wakes the device's thread. The PICs and the
-    /// PIT take bytes (`holdfast_abi::pic`, `holdfast_abi::pit`). Otherwise it has no effect.
+    /// OUT to an I/O port. If a device's doorbell is there (ioeventfd), it wakes the device's thread. Otherwise it has
+    /// no effect.
     PortWrite {
         /// The port number.
         port: u16,
         /// The value written, zero-extended.
         value: u32,
-    },
-    /// IN of a byte from an I/O port. Answered by [`Command::Reply`].
-    PortRead {
-        /// The port number.
-        port: u16,
     },
     /// The guest can take interrupts again, and the host asked for this exit ([`Run::Guest`]'s `window`).
     InterruptWindow,
@@ -142,7 +137,7 @@ pub enum Exit {
     /// IRET, which ends the handling of an injected non-maskable interrupt.
     Iret,
     /// An exit that only the VMM's user space can handle, such as an access to a device that it emulates. The vCPU's
-    /// thread returns from `KVM_RUN` and is a task like any other, until a thread reports [`Event::VcpuRuns`].
+    /// thread returns from `KVM_RUN` and is a task like any other, until a thread reports [`TaskEvent::RunsVcpu`].
     Userspace,
     /// Pause-loop exiting: PAUSE instructions in a loop for longer than the window.
     Pause,

@@ -8,7 +8,7 @@
 //!   exception is a pCPU that polls for a halted vCPU: its loop sees changes in memory, so it may get charges and a
 //!   `Run` at any event, even before its own `Run::Poll` has begun (the newer `Run` replaces the older one).
 //! - **Host code is not interruptible.** Interrupts that come while a pCPU executes host code are to be delivered right
-//!   after its next `Run` begins: as an exit in guest mode, as [`Event::Interrupt`] otherwise.
+//!   after its next `Run` begins: as an exit in guest mode, as [`HardwareEvent::Interrupt`] otherwise.
 //! - **A fault precedes the guest's next step.** Replies and faults stand before the `Run` that enters their vCPU.
 
 mod command;
@@ -18,7 +18,7 @@ mod exit;
 
 pub use command::{Command, Run, VcpuState};
 pub use cost::Cost;
-pub use event::Event;
+pub use event::{Event, HardwareEvent, TaskEvent, VmmEvent};
 pub use exit::{Exit, GuestState, HostInterrupt};
 
 /// Host time in nanoseconds since the machine's power-on.

@@ -1,53 +1,39 @@
 //! Exits for interrupt controllers: emulated accesses, and what the hardware of either vendor leaves to software.
 
-use super::InterruptWing;
-use crate::boundary::{Command, Cost, Exit, VcpuId};
+use crate::boundary::{Cost, Exit, VcpuId};
+use crate::interrupts::apicv;
+use crate::interrupts::avic;
+use crate::interrupts::mmio;
 use crate::step::Step;
+use crate::wings::Wings;
 
-impl InterruptWing {
-    /// Handles `exit` of `vcpu`, which accessed an interrupt controller, an address without memory, or a port.
-    ///
-    /// # Panics
-    /// If another wing handles exits of this kind.
-    pub(crate) fn exit(&mut self, vcpu: VcpuId, exit: Exit, step: &mut Step<'_>) {
-        match exit {
-            Exit::ApicWrite { offset, value } => self.apic_write(vcpu, offset, value, step),
-            Exit::ApicRead { offset } => self.apic_read(vcpu, offset, step),
-            Exit::MmioWrite { address, value, bytes } => self.mmio_write(vcpu, address, value, bytes, step),
-            Exit::MmioRead { address, bytes } => self.mmio_read(vcpu, address, bytes, step),
-            Exit::AvicIncompleteIpi(exit) => self.avic_incomplete_ipi(vcpu, exit, step),
-            Exit::AvicNoAccel { exit, offset, value } => self.avic_unaccelerated(vcpu, exit, offset, value, step),
-            Exit::ApicvWrite { offset, value } => self.apicv_write(vcpu, offset, value, step),
-            Exit::ApicvEoi { vector } => self.apicv_eoi(vcpu, vector, step),
-            Exit::PortWrite { port, value } => self.port_write(vcpu, port, value, step),
-            Exit::PortRead { port } => self.port_read(vcpu, port, step),
-            other => unreachable!("no exit of an interrupt controller: {other:?}"),
-        }
+/// Handles `exit` of `vcpu`, which accessed an interrupt controller, an address without memory, or a port.
+///
+/// # Panics
+/// If another wing handles exits of this kind.
+pub(crate) fn exit(on: &mut Wings, vcpu: VcpuId, exit: Exit, step: &mut Step<'_>) {
+    match exit {
+        Exit::ApicWrite { offset, value } => mmio::apic_write(on, vcpu, offset, value, step),
+        Exit::ApicRead { offset } => mmio::apic_read(on, vcpu, offset, step),
+        Exit::MmioWrite { address, value, bytes } => mmio::mmio_write(on, vcpu, address, value, bytes, step),
+        Exit::MmioRead { address, bytes } => mmio::mmio_read(on, vcpu, address, bytes, step),
+        Exit::AvicIncompleteIpi(exit) => avic::exits::incomplete_ipi(on, vcpu, exit, step),
+        Exit::AvicNoAccel { exit, offset, value } => avic::exits::unaccelerated(on, vcpu, exit, offset, value, step),
+        Exit::ApicvWrite { offset, value } => apicv::exits::write(on, vcpu, offset, value, step),
+        Exit::ApicvEoi { vector } => apicv::exits::eoi(on, vcpu, vector, step),
+        Exit::PortWrite { port, .. } => port_write(on, vcpu, port, step),
+        other => unreachable!("no exit of an interrupt controller: {other:?}"),
     }
+}
 
-    /// `vcpu` executes OUT to `port`: wakes the thread of the device whose doorbell is there (ioeventfd), or writes to
-    /// the PICs or the PIT.
-    fn port_write(&mut self, vcpu: VcpuId, port: u16, value: u32, step: &mut Step<'_>) {
-        step.charge(Cost::PortWrite, 1);
-        let at = &mut self.guests.vcpus[vcpu];
-        at.counters.io_exits += 1;
-        let vm = at.vm;
-        let bell = self.guests.vms[vm].doorbells.iter().find(|(known, _)| *known == port);
-        if let Some(&(_, task)) = bell {
-            self.threads.wake_task(task, step);
-        } else {
-            self.legacy_write(vcpu, port, value as u8, step);
-        }
-    }
-
-    /// `vcpu` executes IN from `port`. Without a chip there it reads as 0xff.
-    fn port_read(&mut self, vcpu: VcpuId, port: u16, step: &mut Step<'_>) {
-        step.charge(Cost::PortWrite, 1);
-        self.guests.vcpus[vcpu].counters.io_exits += 1;
-        let value = self.legacy_read(vcpu, port, step).unwrap_or(0xff);
-        step.out.push(Command::Reply {
-            vcpu,
-            value: u64::from(value),
-        });
+/// `vcpu` executes OUT to `port`: wakes the thread of the device whose doorbell is there (ioeventfd).
+fn port_write(on: &mut Wings, vcpu: VcpuId, port: u16, step: &mut Step<'_>) {
+    step.charge(Cost::PortWrite, 1);
+    let at = &mut on.guests.vcpus[vcpu];
+    at.counters.io_exits += 1;
+    let vm = at.vm;
+    let bell = on.guests.vms[vm].doorbells.iter().find(|(known, _)| *known == port);
+    if let Some(&(_, task)) = bell {
+        on.threads.wake_task(task, step);
     }
 }

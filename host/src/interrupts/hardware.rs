@@ -15,6 +15,7 @@ use super::{Inhibits, apicv};
 use crate::boundary::{TaskId, VcpuId, VmId};
 use crate::error::ConfigError;
 use crate::host::Host;
+use crate::interrupts;
 
 impl Host {
     /// Where the registers and tables of the IOMMU lie in [`Host::memory`].
@@ -23,7 +24,7 @@ impl Host {
     /// Returns host-physical memory as interrupt hardware sees it.
     #[inline]
     pub fn memory(&self) -> HostMemory<'_> {
-        self.wing.memory()
+        self.wings.memory()
     }
 
     /// Returns the register page of the LAPIC of `vcpu`. A vCPU keeps the same page for its whole life. Under AVIC it
@@ -32,7 +33,7 @@ impl Host {
     /// # Panics
     /// If there is no such vCPU.
     pub fn apic_page(&self, vcpu: VcpuId) -> &Arc<RegisterPage> {
-        self.wing.guests.vcpus[vcpu].apic.registers()
+        self.wings.guests.vcpus[vcpu].apic.registers()
     }
 
     /// Returns the interrupt fields of the control block of `vcpu`, or `None` if its VM has no AVIC.
@@ -41,7 +42,7 @@ impl Host {
     /// If there is no such vCPU.
     #[inline]
     pub fn vmcb(&self, vcpu: VcpuId) -> Option<&Vmcb> {
-        self.wing.guests.vcpus[vcpu]
+        self.wings.guests.vcpus[vcpu]
             .virtualization
             .avic()
             .map(|avic| &avic.vmcb)
@@ -53,7 +54,7 @@ impl Host {
     /// If there is no such vCPU.
     #[inline]
     pub fn vmcs(&self, vcpu: VcpuId) -> Option<Vmcs> {
-        self.wing.guests.vcpus[vcpu]
+        self.wings.guests.vcpus[vcpu]
             .virtualization
             .apicv()
             .map(|apicv| apicv.vmcs.get())
@@ -64,7 +65,7 @@ impl Host {
     /// # Panics
     /// If there is no such vCPU.
     pub fn set_guest_interrupt_status(&self, vcpu: VcpuId, status: InterruptStatus) {
-        if let Some(apicv) = self.wing.guests.vcpus[vcpu].virtualization.apicv() {
+        if let Some(apicv) = self.wings.guests.vcpus[vcpu].virtualization.apicv() {
             apicv.set_status(status);
         }
     }
@@ -72,12 +73,12 @@ impl Host {
     /// Returns whether `vector` is posted for `vcpu` and not in IRR yet. Returns `false` if there is no such vCPU, or
     /// no hardware that posts interrupts for it.
     pub fn has_posted(&self, vcpu: VcpuId, vector: u8) -> bool {
-        Descriptor::of(&self.memory(), vcpu, self.wing.guests.planted.posting).holds(vector)
+        Descriptor::of(&self.memory(), vcpu, self.wings.guests.planted.posting).holds(vector)
     }
 
     /// Moves interrupts that hardware posted for `vcpu` into its register page, for saving.
     pub(crate) fn gather_posted(&self, vcpu: VcpuId) {
-        apicv::running::save(&self.memory(), vcpu, self.wing.guests.planted.posting);
+        apicv::running::save(&self.memory(), vcpu, self.wings.guests.planted.posting);
     }
 
     /// Returns the offset of the LAPIC register behind `msr` of `vcpu` if an access goes to the virtualizing hardware
@@ -89,23 +90,23 @@ impl Host {
     /// # Panics
     /// If there is no such vCPU.
     pub fn passes_msr(&self, vcpu: VcpuId, msr: u32, write: bool) -> Option<u32> {
-        if !(msr::X2APIC_BASE..=msr::X2APIC_LAST).contains(&msr) || !self.wing.guests.vcpus[vcpu].apic.is_x2apic() {
+        if !(msr::X2APIC_BASE..=msr::X2APIC_LAST).contains(&msr) || !self.wings.guests.vcpus[vcpu].apic.is_x2apic() {
             return None;
         }
         let offset = (msr - msr::X2APIC_BASE) * reg::STRIDE;
         let absent = matches!(offset, reg::DFR | reg::ICR_HIGH) || offset >= 0x400;
-        let hardware = &self.wing.guests.vcpus[vcpu].virtualization;
+        let hardware = &self.wings.guests.vcpus[vcpu].virtualization;
         let avic = hardware.avic().is_some_and(|avic| avic.active.get());
         let apicv = hardware.apicv().is_some_and(|apicv| apicv.active);
         // In x2APIC mode without x2AVIC all accesses are the host's ("hybrid").
-        let passes = if avic && !self.wing.config.avic.uses_x2avic() {
+        let passes = if avic && !self.wings.config.avic.uses_x2avic() {
             false
         } else if avic {
             let own = matches!(offset, reg::RRD | reg::LVT_TIMER | reg::SELF_IPI);
             !(own || write && matches!(offset, reg::ID | reg::LDR))
         } else if apicv && write {
             matches!(offset, reg::TPR | reg::EOI | reg::SELF_IPI)
-                || offset == reg::ICR_LOW && self.wing.config.apicv.sends()
+                || offset == reg::ICR_LOW && self.wings.config.apicv.sends()
         } else {
             apicv && !matches!(offset, reg::EOI | reg::SELF_IPI)
         };
@@ -118,13 +119,13 @@ impl Host {
     /// # Panics
     /// If there is no such vCPU.
     pub fn maps_apic_page(&self, vcpu: VcpuId) -> bool {
-        let at = &self.wing.guests.vcpus[vcpu];
+        let at = &self.wings.guests.vcpus[vcpu];
         at.virtualization.avic().is_none() || !at.apic.is_x2apic()
     }
 
     /// Returns whether the machine's IOMMU is Intel's, with posted interrupts. Otherwise it is AMD's.
     pub fn has_vtd(&self) -> bool {
-        self.wing.config.apicv.posts_devices()
+        self.wings.config.apicv.posts_devices()
     }
 
     /// Returns why hardware does not virtualize the LAPICs of `vm`, or `None` if the host uses no such hardware for it.
@@ -132,7 +133,7 @@ impl Host {
     /// # Panics
     /// If there is no such VM.
     pub fn apic_inhibits(&self, vm: VmId) -> Option<Inhibits> {
-        let vm = &self.wing.guests.vms[vm];
+        let vm = &self.wings.guests.vms[vm];
         vm.apic.is_hardware().then_some(vm.inhibits)
     }
 
@@ -146,7 +147,7 @@ impl Host {
     /// If there is no such VM.
     pub fn assign_device(&mut self, vm: VmId, address: u64, data: u32) -> Result<u16, ConfigError> {
         assert!(
-            self.wing.guests.vms.get(vm).is_some(),
+            self.wings.guests.vms.get(vm).is_some(),
             "cannot assign a device to vm {}: no such vm",
             vm.0
         );
@@ -168,7 +169,7 @@ impl Host {
 
     fn add_device(&mut self, device: Device) -> Result<u16, ConfigError> {
         self.check_not_started()?;
-        self.wing.interrupts.add_device(device)
+        interrupts::add_device(&mut self.wings, device)
     }
 
     /// Makes an EOI of the guest end the assertion of `pin` of the I/O APIC of `vm`, and report it to the device
@@ -178,7 +179,7 @@ impl Host {
     /// If there is no such VM or pin.
     pub fn resample_line(&mut self, vm: VmId, pin: u32) {
         assert!(pin < holdfast_abi::ioapic::PINS, "an I/O APIC has no pin {pin}");
-        self.wing.guests.vms[vm].ioapic.resample(pin);
+        self.wings.guests.vms[vm].ioapic.resample(pin);
     }
 
     /// Makes a write of `vm` to `port` wake `task`, the thread of a device (ioeventfd).
@@ -186,7 +187,7 @@ impl Host {
     /// # Panics
     /// If there is no such VM, or the task is a vCPU's thread.
     pub fn add_doorbell(&mut self, vm: VmId, port: u16, task: TaskId) {
-        self.wing.threads.check_plain(task);
-        self.wing.guests.vms[vm].doorbells.push((port, task));
+        self.wings.threads.check_plain(task);
+        self.wings.guests.vms[vm].doorbells.push((port, task));
     }
 }

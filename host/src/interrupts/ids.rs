@@ -5,11 +5,13 @@ use alloc::vec::Vec;
 
 use holdfast_abi::lapic as reg;
 
-use super::{Inhibit, InterruptWing};
+use super::Inhibit;
 use crate::boundary::{VcpuId, VmId};
+use crate::interrupts::avic;
 use crate::step::Step;
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// Handles a new value in the register at `offset` of a LAPIC of `vm`.
     pub(crate) fn apic_register_written(&mut self, vm: VmId, offset: u32, step: &mut Step<'_>) {
         if matches!(offset, reg::ID | reg::LDR | reg::DFR) {
@@ -33,7 +35,7 @@ impl InterruptWing {
         let this = &self.guests.vms[vm];
         let hidden = !self.offers_x2apic(vm);
         [
-            (Inhibit::LogicalIdAliased, self.rebuild_logical_table(vm)),
+            (Inhibit::LogicalIdAliased, avic::tables::rebuild_logical_table(self, vm)),
             (Inhibit::PhysicalIdAliased, this.renamed > 0 && self.is_aliased(vm)),
             (Inhibit::ApicIdModified, this.renamed > 0),
             (Inhibit::X2apic, hidden && this.x2apic > 0),
@@ -73,16 +75,14 @@ impl InterruptWing {
         }
         self.guests.vcpus[vcpu].requests.apic_update = true;
         // No vCPU runs yet, so none needs an IPI.
-        let (found, by_synic) = (self.ids_inhibit(vm), self.inhibits_by_synic(vm));
-        let inhibits = &mut self.guests.vms[vm].inhibits;
+        let found = self.ids_inhibit(vm);
+        let this = &mut self.guests.vms[vm];
+        let (inhibits, always) = (&mut this.inhibits, this.config.apic_inhibits);
         for (reason, inhibited) in found {
-            inhibits.set(reason, inhibited);
+            inhibits.set(reason, inhibited || always.has(reason));
         }
         if moved {
             inhibits.set(Inhibit::ApicBaseModified, true);
-        }
-        if by_synic {
-            inhibits.set(Inhibit::Hyperv, true);
         }
     }
 }

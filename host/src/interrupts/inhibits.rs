@@ -37,20 +37,63 @@ pub enum Inhibit {
 }
 
 impl Inhibit {
+    /// All reasons, in the order of their bits in a set.
+    pub const ALL: [Inhibit; 14] = [
+        Inhibit::Disabled,
+        Inhibit::Absent,
+        Inhibit::Hyperv,
+        Inhibit::BlockIrq,
+        Inhibit::PhysicalIdAliased,
+        Inhibit::ApicIdModified,
+        Inhibit::ApicBaseModified,
+        Inhibit::Nested,
+        Inhibit::IrqWindow,
+        Inhibit::PitReinject,
+        Inhibit::Sev,
+        Inhibit::LogicalIdAliased,
+        Inhibit::PhysicalIdTooBig,
+        Inhibit::X2apic,
+    ];
+
+    /// Returns its name in KVM's tracepoint `kvm_apicv_inhibit_changed`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Inhibit::Disabled => "disabled",
+            Inhibit::Absent => "absent",
+            Inhibit::Hyperv => "hyperv",
+            Inhibit::BlockIrq => "blockirq",
+            Inhibit::PhysicalIdAliased => "physical_id_aliased",
+            Inhibit::ApicIdModified => "apic_id_modified",
+            Inhibit::ApicBaseModified => "apic_base_modified",
+            Inhibit::Nested => "nested",
+            Inhibit::IrqWindow => "irqwin",
+            Inhibit::PitReinject => "pit_reinj",
+            Inhibit::Sev => "sev",
+            Inhibit::LogicalIdAliased => "logical_id_aliased",
+            Inhibit::PhysicalIdTooBig => "physical_id_too_big",
+            Inhibit::X2apic => "x2apic",
+        }
+    }
+
+    /// Returns the reason with that name.
+    pub fn by_name(name: &str) -> Option<Inhibit> {
+        Inhibit::ALL.into_iter().find(|reason| reason.name() == name)
+    }
+
     /// Returns the counter of how often it came up, or `None` if only the configuration of a VM gives it.
     pub(crate) fn counter(self, counters: &mut Counters) -> Option<&mut u64> {
         Some(match self {
-            Inhibit::Hyperv => &mut counters.inhibited_hyperv,
             Inhibit::BlockIrq => &mut counters.inhibited_block_irq,
             Inhibit::PhysicalIdAliased => &mut counters.inhibited_physical_id_aliased,
             Inhibit::ApicIdModified => &mut counters.inhibited_apic_id_modified,
             Inhibit::ApicBaseModified => &mut counters.inhibited_apic_base_modified,
-            Inhibit::IrqWindow => &mut counters.inhibited_irq_window,
             Inhibit::LogicalIdAliased => &mut counters.inhibited_logical_id_aliased,
             Inhibit::X2apic => &mut counters.inhibited_x2apic,
             Inhibit::Disabled
             | Inhibit::Absent
+            | Inhibit::Hyperv
             | Inhibit::Nested
+            | Inhibit::IrqWindow
             | Inhibit::PitReinject
             | Inhibit::Sev
             | Inhibit::PhysicalIdTooBig => return None,
@@ -83,6 +126,11 @@ impl Inhibits {
         } else {
             self.0 &= !(1 << reason as u8);
         }
+    }
+
+    /// Returns its reasons, in the order of [`Inhibit::ALL`].
+    pub fn reasons(self) -> impl Iterator<Item = Inhibit> {
+        Inhibit::ALL.into_iter().filter(move |reason| self.has(*reason))
     }
 
     /// Returns the reasons that also switch APICv off, which has other tables (`VMX_REQUIRED_APICV_INHIBITS`).

@@ -1,13 +1,13 @@
 //! Bringing a vCPU out of guest mode and into it, and waking its thread (docs/spec/host.md, "Wake and kick").
 
-use super::InterruptWing;
 use super::avic::handshake::{self, Presence};
 use crate::boundary::{VcpuId, VcpuState};
 use crate::step::Step;
 use crate::timers::Timer;
 use crate::vcpu::{Activity, Mode, Vcpu};
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// Makes `vcpu` check its requests: wakes its thread, or interrupts guest mode. Does nothing if the vCPU will check
     /// them anyway.
     pub(crate) fn kick(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
@@ -16,7 +16,7 @@ impl InterruptWing {
         }
         // The first sender that finds the vCPU in guest mode sends the IPI. Later senders rely on that one.
         if self.claim_exit(vcpu)
-            && let Some(cpu) = self.guests.vcpus[vcpu].cpu
+            && let Some(cpu) = self.guests.vcpus[vcpu].thread.cpu
         {
             assert!(
                 cpu != step.pcpu,
@@ -45,11 +45,13 @@ impl InterruptWing {
     /// guest mode.
     pub(crate) fn wake_up(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> bool {
         let at = &self.guests.vcpus[vcpu];
-        let task = at.task;
+        let task = at.thread.task;
         match at.activity {
             Activity::Poll { .. } => {
                 // The thread is awake: its polling loop sees the reason to end in memory.
-                self.guests.poll_kicks.extend(at.cpu.filter(|&cpu| cpu != step.pcpu));
+                self.guests
+                    .poll_kicks
+                    .extend(at.thread.cpu.filter(|&cpu| cpu != step.pcpu));
                 return false;
             }
             Activity::Block | Activity::PauseSleep => {}
@@ -66,9 +68,9 @@ impl InterruptWing {
     /// Wakes the thread of `vcpu`. Returns `false` if it does not sleep.
     pub(crate) fn wake_thread(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> bool {
         let at = &mut self.guests.vcpus[vcpu];
-        let woken = self.threads.sched.wake(at.task, step);
+        let woken = self.threads.sched.wake(at.thread.task, step);
         if woken {
-            at.ready = true;
+            at.thread.ready = true;
             at.set_state(VcpuState::Woken, step);
         }
         woken
@@ -102,6 +104,6 @@ impl Presence for Vcpu {
         self.requests.any()
     }
     fn cpu(&self) -> Option<u32> {
-        self.cpu
+        self.thread.cpu
     }
 }

@@ -76,8 +76,8 @@ pub(crate) const fn pid_table_address(vm: VmId) -> u64 {
 /// The memory of a host, for interrupt hardware.
 #[derive(Clone, Copy, Debug)]
 pub struct HostMemory<'h> {
-    pub(super) guests: &'h Guests,
-    pub(super) iommu: &'h Iommu,
+    pub(crate) guests: &'h Guests,
+    pub(crate) iommu: &'h Iommu,
 }
 
 impl HostMemory<'_> {

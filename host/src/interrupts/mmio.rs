@@ -3,96 +3,106 @@
 use holdfast_abi::{ioapic, lapic as reg, msr};
 
 use crate::boundary::{Command, Cost, VcpuId};
-use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::Action;
 use crate::step::Step;
+use crate::vcpu::Vcpu;
+use crate::wings::Wings;
 
-impl InterruptWing {
-    /// Handles a store to the page where LAPICs are after reset.
-    pub(crate) fn apic_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
-        let address = msr::APIC_BASE_ADDRESS.wrapping_add(u64::from(offset));
-        self.mmio_write(vcpu, address, u64::from(value), 4, step);
-    }
+/// Handles a store to the page where LAPICs are after reset.
+pub(crate) fn apic_write(on: &mut Wings, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
+    let address = msr::APIC_BASE_ADDRESS.wrapping_add(u64::from(offset));
+    mmio_write(on, vcpu, address, u64::from(value), 4, step);
+}
 
-    /// Handles a load from that page.
-    pub(crate) fn apic_read(&mut self, vcpu: VcpuId, offset: u32, step: &mut Step<'_>) {
-        self.mmio_read(vcpu, msr::APIC_BASE_ADDRESS.wrapping_add(u64::from(offset)), 4, step);
-    }
+/// Handles a load from that page.
+pub(crate) fn apic_read(on: &mut Wings, vcpu: VcpuId, offset: u32, step: &mut Step<'_>) {
+    mmio_read(
+        on,
+        vcpu,
+        msr::APIC_BASE_ADDRESS.wrapping_add(u64::from(offset)),
+        4,
+        step,
+    );
+}
 
-    /// Handles a store of `bytes` bytes at `address`.
-    pub(crate) fn mmio_write(&mut self, vcpu: VcpuId, address: u64, value: u64, bytes: u8, step: &mut Step<'_>) {
-        self.begin_mmio(vcpu, step);
-        if self.guests.vcpus[vcpu].apic.is_at(address) {
-            // Registers take stores of 32 bits (SDM volume 3, "Local APIC Register Address Map"). KVM ignores others.
-            if bytes == 4 {
-                let (now, base) = (step.now, self.timer_base);
-                let offset = (address % reg::PAGE_BYTES as u64) as u32;
-                let action = self
-                    .guests
-                    .change_apic(vcpu, |apic| apic.write(offset, value as u32, now, &base));
-                let vm = self.guests.vcpus[vcpu].vm;
-                self.apic_register_written(vm, offset, step);
-                self.act(vcpu, action, step);
-            }
-            return;
+/// Handles a store of `bytes` bytes at `address`.
+pub(crate) fn mmio_write(on: &mut Wings, vcpu: VcpuId, address: u64, value: u64, bytes: u8, step: &mut Step<'_>) {
+    let at = &mut on.guests.vcpus[vcpu];
+    begin_mmio(at, step);
+    let vm = at.vm;
+    if at.apic.is_at(address) {
+        // Registers take stores of 32 bits (SDM volume 3, "Local APIC Register Address Map"). KVM ignores others.
+        if bytes == 4 {
+            let (now, base) = (step.now, on.apics.timer_base);
+            let offset = (address % reg::PAGE_BYTES as u64) as u32;
+            let action = on
+                .guests
+                .change_apic(vcpu, |apic| apic.write(offset, value as u32, now, &base));
+            on.apic_register_written(vm, offset, step);
+            on.act(vcpu, action, step);
         }
-        let vm = self.guests.vcpus[vcpu].vm;
+        return;
+    }
+    let offset = ioapic_offset(address);
+    if offset.is_none() || on.guests.vms[vm].config.split_irqchip {
+        on.visit_userspace(vcpu, step);
+    }
+    // A narrower store writes the low bits (KVM). A wider one spans two registers and is ignored.
+    if let (Some(offset), 1 | 2 | 4) = (offset, bytes) {
+        let value = value as u32 & (u32::MAX >> (32 - 8 * u32::from(bytes)));
+        on.ioapic_write(vm, offset, value, step);
+    }
+}
+
+/// Handles a load of `bytes` bytes from `address`.
+pub(crate) fn mmio_read(on: &mut Wings, vcpu: VcpuId, address: u64, bytes: u8, step: &mut Step<'_>) {
+    let at = &mut on.guests.vcpus[vcpu];
+    begin_mmio(at, step);
+    let vm = at.vm;
+    let value = if at.apic.is_at(address) {
+        let offset = (address % reg::PAGE_BYTES as u64) as u32;
+        u64::from(read_apic(on, vcpu, offset, bytes, step))
+    } else {
         let offset = ioapic_offset(address);
-        if offset.is_none() || self.guests.vms[vm].config.split_irqchip {
-            self.visit_userspace(vcpu, step);
+        if offset.is_none() || on.guests.vms[vm].config.split_irqchip {
+            on.visit_userspace(vcpu, step);
         }
-        // A narrower store writes the low bits (KVM). A wider one spans two registers and is ignored.
-        if let (Some(offset), 1 | 2 | 4) = (offset, bytes) {
-            let value = value as u32 & (u32::MAX >> (32 - 8 * u32::from(bytes)));
-            self.ioapic_write(vm, offset, value, step);
+        match offset {
+            Some(offset) => u64::from(on.guests.vms[vm].ioapic.read(offset)),
+            // The bus has pull-up resistors.
+            None => u64::MAX,
         }
-    }
+    };
+    let mask = match bytes {
+        0..8 => (1 << (8 * u32::from(bytes))) - 1,
+        _ => u64::MAX,
+    };
+    step.out.push(Command::Reply {
+        vcpu,
+        value: value & mask,
+    });
+}
 
-    /// Handles a load of `bytes` bytes from `address`.
-    pub(crate) fn mmio_read(&mut self, vcpu: VcpuId, address: u64, bytes: u8, step: &mut Step<'_>) {
-        self.begin_mmio(vcpu, step);
-        let value = if self.guests.vcpus[vcpu].apic.is_at(address) {
-            u64::from(self.read_apic(vcpu, (address % reg::PAGE_BYTES as u64) as u32, bytes, step))
-        } else {
-            let vm = self.guests.vcpus[vcpu].vm;
-            let offset = ioapic_offset(address);
-            if offset.is_none() || self.guests.vms[vm].config.split_irqchip {
-                self.visit_userspace(vcpu, step);
-            }
-            match offset {
-                Some(offset) => u64::from(self.guests.vms[vm].ioapic.read(offset)),
-                // The bus has pull-up resistors.
-                None => u64::MAX,
-            }
-        };
-        let mask = match bytes {
-            0..8 => (1 << (8 * u32::from(bytes))) - 1,
-            _ => u64::MAX,
-        };
-        step.out.push(Command::Reply {
-            vcpu,
-            value: value & mask,
-        });
+/// Reads `bytes` bytes from `offset` of the LAPIC's page. An access across the 32 bits of a register reads as 0
+/// (KVM).
+fn read_apic(on: &mut Wings, vcpu: VcpuId, offset: u32, bytes: u8, step: &mut Step<'_>) -> u32 {
+    let within = offset % reg::STRIDE;
+    if within + u32::from(bytes) > 4 {
+        return 0;
     }
+    let register = offset - within;
+    let apic = &mut on.guests.vcpus[vcpu].apic;
+    let error = apic.note_access(register) != Action::None;
+    let value = apic.read(register, step.now);
+    if error {
+        on.guests.request_event(vcpu);
+    }
+    value >> (8 * within)
+}
 
-    /// Reads `bytes` bytes from `offset` of the LAPIC's page. An access across the 32 bits of a register reads as 0
-    /// (KVM).
-    fn read_apic(&mut self, vcpu: VcpuId, offset: u32, bytes: u8, step: &mut Step<'_>) -> u32 {
-        let within = offset % reg::STRIDE;
-        if within + u32::from(bytes) > 4 {
-            return 0;
-        }
-        let register = offset - within;
-        if self.guests.vcpus[vcpu].apic.note_access(register) != Action::None {
-            self.guests.request_event(vcpu);
-        }
-        self.guests.vcpus[vcpu].apic.read(register, step.now) >> (8 * within)
-    }
-
-    fn begin_mmio(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        step.charge(Cost::ApicAccess, 1);
-        self.guests.vcpus[vcpu].counters.insn_emulation += 1;
-    }
+fn begin_mmio(at: &mut Vcpu, step: &mut Step<'_>) {
+    step.charge(Cost::ApicAccess, 1);
+    at.counters.insn_emulation += 1;
 }
 
 /// Returns the offset of `address` in the I/O APIC's page, or `None` if it is elsewhere.

@@ -1,183 +1,31 @@
-//! Interrupts of guests: LAPIC, I/O APIC, PICs and PIT, the paravirtual ends of interrupt and IPI, and APIC
-//! virtualization by hardware.
+//! Interrupts of guests: LAPIC, I/O APIC, the paravirtual ends of interrupt and IPI, and APIC virtualization by
+//! hardware.
 //!
-//! - **One door**: code outside this folder calls the methods of [`InterruptWing`]. Each dispatches to emulation, AMD's
-//!   AVIC ([`avic`]) or Intel's APICv ([`apicv`]); no caller names a vendor.
+//! - **One door**: code outside this folder calls what `door.rs` has, and what this file hands on. Each dispatches to
+//!   emulation, AMD's AVIC ([`avic`]) or Intel's APICv ([`apicv`]); no caller names a vendor.
 //! - **Below the vCPU wing**: an interrupt pends, requests and wakes. It never runs a handler of an exit or a halt.
 
 pub mod apicv;
 pub mod avic;
-mod exits;
+mod door;
+pub(crate) mod exits;
 mod hardware;
 mod ids;
 mod inhibits;
 pub(crate) mod ioapic;
 mod kick;
 pub(crate) mod lapic;
-pub(crate) mod legacy;
 pub(crate) mod memory;
-mod mmio;
+pub(crate) mod mmio;
 mod mode;
-mod pv_eoi;
-mod pv_ipi;
+pub(crate) mod pv_eoi;
+pub(crate) mod pv_ipi;
 mod switch;
-mod synic;
 #[cfg(test)]
 mod tests;
 
-use crate::boundary::{PcpuId, VcpuId, VmId};
-use crate::config::HostConfig;
-use crate::guests::Guests;
-use crate::ids::IdVec;
-use crate::step::Step;
-use crate::threads::Threads;
-use alloc::vec::Vec;
-use avic::Iommu;
-use lapic::TimerBase;
-use memory::HostMemory;
-
+pub(crate) use apicv::deliver::posted_wakeup;
+pub(crate) use avic::iommu::{add_device, device_interrupt, ga_log_interrupt, remove_devices};
 pub use inhibits::{Inhibit, Inhibits};
 pub use ioapic::SavedIoapic;
-pub use legacy::{SavedLegacy, has_legacy_chip};
 pub(crate) use mode::{VcpuApic, VmApic};
-
-/// Delivers interrupts: VMs and vCPUs, the threads that an interrupt may wake, and what only interrupts need.
-#[derive(Clone, Debug)]
-pub(crate) struct InterruptWing {
-    pub(crate) config: HostConfig,
-    pub(crate) guests: Guests,
-    pub(crate) threads: Threads,
-    /// Units of the LAPIC timer.
-    pub(crate) timer_base: TimerBase,
-    /// For each pCPU the vCPUs that went to sleep there and are woken by the wakeup vector of posted interrupts.
-    posted_sleepers: IdVec<PcpuId, Vec<VcpuId>>,
-    pub(crate) iommu: Iommu,
-}
-
-impl InterruptWing {
-    pub(crate) fn new(config: &HostConfig, threads: Threads) -> InterruptWing {
-        InterruptWing {
-            guests: Guests {
-                planted: config.planted,
-                ..Guests::default()
-            },
-            timer_base: TimerBase {
-                tsc_hz: config.tsc_hz,
-                min_period_ns: config.min_timer_period_ns,
-            },
-            posted_sleepers: IdVec::filled(Vec::new(), threads.sched.pcpus() as usize),
-            iommu: Iommu::default(),
-            config: config.clone(),
-            threads,
-        }
-    }
-
-    /// Returns host-physical memory as interrupt hardware sees it.
-    #[inline]
-    pub(crate) fn memory(&self) -> HostMemory<'_> {
-        HostMemory {
-            guests: &self.guests,
-            iommu: &self.iommu,
-        }
-    }
-
-    /// Returns whether hardware virtualizes the LAPIC of `vcpu` at present.
-    #[inline]
-    pub(crate) fn is_virtualized(&self, vcpu: VcpuId) -> bool {
-        self.guests.vcpus[vcpu].virtualization.is_active()
-    }
-
-    /// Gives `vm`, which has just been added, the APIC virtualization that the host uses.
-    pub(crate) fn init_vm(&mut self, vm: VmId) {
-        if self.config.avic.is_used() {
-            self.avic_init_vm(vm);
-        } else if self.config.apicv.is_used() {
-            self.apicv_init_vm(vm);
-        }
-    }
-
-    /// The thread of `vcpu` has taken `pcpu`.
-    pub(crate) fn load(&mut self, vcpu: VcpuId, pcpu: u32) {
-        match self.guests.vcpus[vcpu].virtualization {
-            VcpuApic::Emulated => {}
-            VcpuApic::Avic(_) => self.avic_load(vcpu, pcpu),
-            VcpuApic::Apicv(_) => self.apicv_load(vcpu, pcpu),
-        }
-    }
-
-    /// The thread of `vcpu` gives up its pCPU. `ready`: it was preempted and wants to go on.
-    pub(crate) fn put(&mut self, vcpu: VcpuId, ready: bool) {
-        match self.guests.vcpus[vcpu].virtualization {
-            VcpuApic::Emulated => {}
-            VcpuApic::Avic(_) => self.avic_put(vcpu),
-            VcpuApic::Apicv(_) => self.apicv_put(vcpu, ready),
-        }
-    }
-
-    /// `vcpu` is about to check whether its halt ends, and to sleep if it does not.
-    pub(crate) fn prepare_block(&mut self, vcpu: VcpuId) {
-        match self.guests.vcpus[vcpu].virtualization {
-            VcpuApic::Emulated => {}
-            VcpuApic::Avic(_) => self.avic_blocking(vcpu),
-            VcpuApic::Apicv(_) => self.sync(vcpu),
-        }
-    }
-
-    /// The thread of `vcpu` goes to sleep in a halt, on `pcpu`.
-    pub(crate) fn block(&mut self, vcpu: VcpuId, pcpu: u32) {
-        match self.guests.vcpus[vcpu].virtualization {
-            VcpuApic::Emulated | VcpuApic::Avic(_) => {}
-            VcpuApic::Apicv(_) => self.apicv_block(vcpu, pcpu),
-        }
-    }
-
-    /// The halt of `vcpu`, which is on `pcpu`, is over.
-    pub(crate) fn unblock(&mut self, vcpu: VcpuId, pcpu: u32) {
-        match self.guests.vcpus[vcpu].virtualization {
-            VcpuApic::Emulated | VcpuApic::Apicv(_) => {}
-            VcpuApic::Avic(_) => self.avic_unblocking(vcpu, pcpu),
-        }
-    }
-
-    /// Moves interrupts that hardware posted for `vcpu` into its register page.
-    pub(crate) fn sync(&mut self, vcpu: VcpuId) {
-        apicv::running::sync(&self.memory(), vcpu, self.guests.planted.posting);
-    }
-
-    /// Requests the evaluation of interrupts that hardware posted for `vcpu`, whose LAPIC is emulated by now: their
-    /// sender had not been switched yet.
-    pub(crate) fn collect_late_posts(&mut self, vcpu: VcpuId) {
-        let hardware = &self.guests.vcpus[vcpu].virtualization;
-        if hardware.is_posted() && !hardware.is_active() {
-            self.sync(vcpu);
-            self.guests.vcpus[vcpu].apic.expect_requests();
-            self.guests.request_event(vcpu);
-        }
-    }
-
-    /// Switches APIC virtualization of `vcpu`, outside guest mode on `pcpu`, on or off as the inhibit reasons demand
-    /// (`kvm_vcpu_update_apicv`).
-    pub(crate) fn update(&mut self, vcpu: VcpuId, pcpu: u32) {
-        match self.guests.vcpus[vcpu].virtualization {
-            VcpuApic::Emulated => {}
-            VcpuApic::Avic(_) => self.avic_update(vcpu, pcpu),
-            VcpuApic::Apicv(_) => self.apicv_update(vcpu),
-        }
-    }
-
-    /// Pends `vector` for `vcpu` by hardware, and notifies the vCPU. Returns `false` if software must deliver it.
-    pub(crate) fn deliver_by_hardware(&mut self, vcpu: VcpuId, vector: u8, level: bool, step: &mut Step<'_>) -> bool {
-        match self.guests.vcpus[vcpu].virtualization {
-            VcpuApic::Emulated => false,
-            VcpuApic::Avic(_) => self.avic_deliver(vcpu, vector, level, step),
-            VcpuApic::Apicv(_) => self.apicv_deliver(vcpu, vector, level, step),
-        }
-    }
-
-    /// Drops interrupts that hardware posted for `vcpu`, whose LAPIC is reset.
-    pub(crate) fn forget(&mut self, vcpu: VcpuId) {
-        if let VcpuApic::Apicv(_) = self.guests.vcpus[vcpu].virtualization {
-            self.apicv_forget(vcpu);
-        }
-    }
-}

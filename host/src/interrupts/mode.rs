@@ -73,11 +73,6 @@ impl VcpuApic {
         }
     }
 
-    /// Returns whether the host can open an interrupt window at present. While AVIC is on it cannot.
-    pub(crate) fn has_windows(&self) -> bool {
-        !matches!(self, VcpuApic::Avic(avic) if avic.active.get())
-    }
-
     /// Returns whether an interrupt is posted that has not reached IRR.
     pub(crate) fn is_posted(&self) -> bool {
         matches!(self, VcpuApic::Apicv(apicv) if Control(apicv.control.load(Acquire)).is_on())

@@ -13,59 +13,56 @@
 use holdfast_abi::msr;
 
 use crate::boundary::{Command, Cost, VcpuId};
-use crate::interrupts::InterruptWing;
 use crate::step::Step;
-use crate::vcpu::PvEoi;
+use crate::vcpu::{PvEoi, Vcpu};
+use crate::wings::Wings;
 
 /// The number of bytes of the word that the host uses.
 const WORD_BYTES: u64 = 4;
 
-impl InterruptWing {
-    /// Writes the MSR of `vcpu`. Returns `false` if that faults: PV EOI is not offered, or the word is unaligned or
-    /// outside the guest's memory.
-    pub(crate) fn register_pv_eoi(&mut self, vcpu: VcpuId, value: u64) -> bool {
-        let vm = self.guests.vcpus[vcpu].vm;
-        let address = value & !msr::PV_EOI_ENABLE;
-        let enables = value & msr::PV_EOI_ENABLE != 0;
-        let legal = self.guests.vms[vm].config.pv_eoi
-            && value & msr::PV_EOI_RESERVED == 0
-            && (!enables || self.guests.has_memory(vcpu, address, WORD_BYTES));
-        if legal {
-            // The exit for this write has cleared the bit.
-            self.guests.vcpus[vcpu].pv_eoi = PvEoi {
-                msr: value,
-                pending: false,
-            };
-        }
-        legal
+/// Writes the MSR of `vcpu`. Returns `false` if that faults: PV EOI is not offered, or the word is unaligned or
+/// outside the guest's memory.
+pub(crate) fn register(on: &mut Wings, vcpu: VcpuId, value: u64) -> bool {
+    let vm = on.guests.vcpus[vcpu].vm;
+    let address = value & !msr::PV_EOI_ENABLE;
+    let enables = value & msr::PV_EOI_ENABLE != 0;
+    let legal = on.guests.vms[vm].config.pv_eoi
+        && value & msr::PV_EOI_RESERVED == 0
+        && (!enables || on.guests.has_memory(vcpu, address, WORD_BYTES));
+    if legal {
+        // The exit for this write has cleared the bit.
+        on.guests.vcpus[vcpu].pv_eoi = PvEoi {
+            msr: value,
+            pending: false,
+        };
     }
+    legal
+}
 
-    /// Before entry: sets the bit if the host need not see the next end of an interrupt of `vcpu`.
-    pub(crate) fn offer_pv_eoi(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let faults = self.guests.planted.pv;
-        let at = &mut self.guests.vcpus[vcpu];
-        let unseen = at.apic.can_end_unseen(faults.pv_eoi_hides_next);
-        if at.pv_eoi.msr & msr::PV_EOI_ENABLE == 0 || at.pv_eoi.pending || !unseen {
-            return;
-        }
-        at.pv_eoi.pending = true;
-        let address = at.pv_eoi.msr & !msr::PV_EOI_ENABLE;
-        step.charge(Cost::PvEoi, 1);
-        step.out.push(Command::PvEoi { vcpu, address });
+/// Before entry: sets the bit if the host need not see the next end of an interrupt of `at`. `hides_next` is a fault
+/// planted by tests.
+pub(crate) fn offer(at: &mut Vcpu, hides_next: bool, step: &mut Step<'_>) {
+    let unseen = at.apic.can_end_unseen(hides_next);
+    if at.pv_eoi.msr & msr::PV_EOI_ENABLE == 0 || at.pv_eoi.pending || !unseen {
+        return;
     }
+    at.pv_eoi.pending = true;
+    let address = at.pv_eoi.msr & !msr::PV_EOI_ENABLE;
+    step.charge(Cost::PvEoi, 1);
+    step.out.push(Command::PvEoi { vcpu: at.id, address });
+}
 
-    /// After an exit: ends the interrupt in service if the guest has cleared the bit.
-    pub(crate) fn collect_pv_eoi(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let at = &mut self.guests.vcpus[vcpu];
-        if !core::mem::take(&mut at.pv_eoi.pending) {
-            return;
-        }
-        let cleared = !at.guest.pv_eoi && !self.guests.planted.pv.pv_eoi_lost;
-        step.charge(Cost::PvEoi, 1);
-        if cleared {
-            let action = self.guests.vcpus[vcpu].apic.ended();
-            self.guests.vcpus[vcpu].counters.pv_eoi += 1;
-            self.act(vcpu, action, step);
-        }
+/// After an exit: ends the interrupt in service if the guest has cleared the bit.
+pub(crate) fn collect(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
+    let at = &mut on.guests.vcpus[vcpu];
+    if !core::mem::take(&mut at.pv_eoi.pending) {
+        return;
+    }
+    let cleared = !at.guest.pv_eoi && !on.guests.planted.pv.pv_eoi_lost;
+    step.charge(Cost::PvEoi, 1);
+    if cleared {
+        let action = at.apic.ended();
+        at.counters.pv_eoi += 1;
+        on.act(vcpu, action, step);
     }
 }

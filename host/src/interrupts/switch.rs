@@ -5,11 +5,12 @@
 //! vCPUs, and each switches itself before its next entry. KVM's requester waits until all have left guest mode. A step
 //! cannot wait, and the handshakes do not need it.
 
-use super::{Inhibit, Inhibits, InterruptWing, VmApic};
+use super::{Inhibit, Inhibits, VmApic};
 use crate::boundary::{VcpuId, VmId};
 use crate::step::Step;
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// Returns whether the host uses hardware that virtualizes the LAPICs of `vm`.
     pub(crate) fn virtualizes(&self, vm: VmId) -> bool {
         self.guests.vms[vm].apic.is_hardware()
@@ -24,12 +25,14 @@ impl InterruptWing {
         }
     }
 
-    /// Adds or removes an inhibit reason of `vm`, and requests updates if that switches the hardware.
+    /// Adds or removes an inhibit reason of `vm`, and requests updates if that switches the hardware. Has no effect on
+    /// a reason of the configuration, which always holds.
     pub(crate) fn set_inhibit(&mut self, vm: VmId, reason: Inhibit, inhibited: bool, step: &mut Step<'_>) {
         let was_on = self.inhibits(vm).is_empty();
-        let all = &mut self.guests.vms[vm].inhibits;
-        let before = *all;
-        all.set(reason, inhibited);
+        let this = &mut self.guests.vms[vm];
+        let before = this.inhibits;
+        let all = &mut this.inhibits;
+        all.set(reason, inhibited || this.config.apic_inhibits.has(reason));
         if *all == before || !self.virtualizes(vm) {
             return;
         }
@@ -52,7 +55,7 @@ impl InterruptWing {
     fn request_update(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         self.guests.vcpus[vcpu].requests.apic_update = true;
         if self.claim_exit(vcpu)
-            && let Some(cpu) = self.guests.vcpus[vcpu].cpu
+            && let Some(cpu) = self.guests.vcpus[vcpu].thread.cpu
         {
             step.ipi(cpu);
         }

@@ -3,13 +3,16 @@
 use alloc::vec::Vec;
 
 use holdfast_abi::avic::{IncompleteIpi, IpiFailure};
-use holdfast_abi::{Memory, cpuid, lapic as reg, msr, posted, vmcb};
+use holdfast_abi::{Memory, cpuid, lapic as reg, posted, vmcb};
+use proptest::prelude::*;
 
 use super::apicv::VmxPart;
 use super::avic::{AvicEnable, SvmPart};
 use super::memory::{descriptor_address, page_address, pid_table_address};
-use super::{Inhibit, Inhibits};
+use super::{Inhibit, Inhibits, exits};
 use crate::boundary::{Command, Exit, Nanos, PcpuId, PcpuPlace, TaskId, VcpuId, VmId};
+use crate::interrupts::apicv;
+use crate::interrupts::avic;
 use crate::step::Step;
 use crate::{Host, HostConfig, TaskConfig, VmConfig};
 
@@ -27,9 +30,9 @@ fn host(change: impl FnOnce(&mut HostConfig)) -> Host {
     };
     let mut host = Host::new(&config, &[place]).expect("a valid host");
     host.add_vm(&VmConfig::default(), 2, &[]).expect("a valid vm");
-    let base = host.wing.timer_base;
+    let base = host.wings.apics.timer_base;
     for vcpu in [V0, V1] {
-        host.wing.guests.vcpus[vcpu].apic.write(reg::SVR, 0x1ff, 0, &base);
+        host.wings.guests.vcpus[vcpu].apic.write(reg::SVR, 0x1ff, 0, &base);
     }
     host
 }
@@ -54,7 +57,7 @@ fn with_apicv(config: &mut HostConfig) {
 /// Lets `act` happen on pCPU 0.
 fn on<R>(host: &mut Host, act: impl FnOnce(&mut Host, &mut Step<'_>) -> R) -> (R, Vec<Command>) {
     let mut out = Vec::new();
-    host.wing.threads.sched.begin(0);
+    host.wings.threads.sched.begin(0);
     let result = act(host, &mut Step::new(Nanos(0), PcpuId(0), &mut out));
     (result, out)
 }
@@ -62,7 +65,7 @@ fn on<R>(host: &mut Host, act: impl FnOnce(&mut Host, &mut Step<'_>) -> R) -> (R
 #[test]
 fn only_the_ends_of_level_triggered_interrupts_exit() {
     let mut host = host(with_apicv);
-    on(&mut host, |host, _| host.wing.interrupts.apicv_update(V0));
+    on(&mut host, |host, _| apicv::running::update(&mut host.wings, V0));
     let mut level_triggered = Vec::new();
     for (vector, level) in [
         (0x41, true),
@@ -76,9 +79,9 @@ fn only_the_ends_of_level_triggered_interrupts_exit() {
         level_triggered.retain(|&other| other != vector);
         level_triggered.extend(level.then_some(vector));
         on(&mut host, |host, step| {
-            assert!(host.wing.interrupts.apicv_deliver(V0, vector, level, step));
+            assert!(apicv::deliver::deliver(&mut host.wings, V0, vector, level, step));
         });
-        let at = &host.wing.guests.vcpus[V0];
+        let at = &host.wings.guests.vcpus[V0];
         let vmcs = at.virtualization.apicv().expect("APICv").vmcs.get();
         for vector in 0..=255 {
             let expected = level_triggered.contains(&vector);
@@ -108,11 +111,11 @@ fn what_is_posted_for_a_vcpu_is_known() {
 fn avic_keeps_cr8_and_no_other_intercept_changes() {
     let mut host = host(with_avic);
     for before in [u32::MAX, 0, vmcb::INTERCEPT_CR8_WRITE, 0x10] {
-        let avic = host.wing.guests.vcpus[V0].virtualization.avic_mut().expect("AVIC");
+        let avic = host.wings.guests.vcpus[V0].virtualization.avic_mut().expect("AVIC");
         avic.vmcb.write32(vmcb::INTERCEPT_CR, before);
         avic.vmcb.write32(vmcb::CLEAN, u32::MAX);
-        host.wing.interrupts.avic_update(V0, 0);
-        let avic = host.wing.guests.vcpus[V0].virtualization.avic_mut().expect("AVIC");
+        avic::tables::update(&mut host.wings, V0, 0);
+        let avic = host.wings.guests.vcpus[V0].virtualization.avic_mut().expect("AVIC");
         assert_eq!(
             avic.vmcb.read32(vmcb::INTERCEPT_CR),
             before & !vmcb::INTERCEPT_CR8_WRITE
@@ -123,10 +126,7 @@ fn avic_keeps_cr8_and_no_other_intercept_changes() {
             "hardware reads the rest again"
         );
         let control = avic.vmcb.read32(vmcb::INT_CTL);
-        assert_eq!(
-            control & vmcb::AVIC_ENABLE != 0,
-            host.wing.interrupts.is_virtualized(V0)
-        );
+        assert_eq!(control & vmcb::AVIC_ENABLE != 0, host.wings.is_virtualized(V0));
     }
 }
 
@@ -137,7 +137,7 @@ fn each_failure_of_an_ipi_is_counted_as_itself() {
         for round in 1..=3 {
             let exit = IncompleteIpi::new(u64::from(reg::ICR_SHORTHAND_SELF | 0x41), failure, 0);
             on(&mut host, |host, step| {
-                host.wing.interrupts.exit(V0, Exit::AvicIncompleteIpi(exit), step);
+                exits::exit(&mut host.wings, V0, Exit::AvicIncompleteIpi(exit), step);
             });
             let counts: Vec<u64> = host
                 .counters(VmId(0))
@@ -163,12 +163,12 @@ fn a_doorbell_wakes_the_thread_of_its_device_only() {
     let runnable = |host: &Host| {
         tasks
             .iter()
-            .map(|&task| host.wing.threads.sched.is_runnable(task))
+            .map(|&task| host.wings.threads.sched.is_runnable(task))
             .collect::<Vec<_>>()
     };
     for (port, expected) in [(0x4ff, [false; 2]), (0x501, [false, true]), (0x500, [true; 2])] {
         on(&mut host, |host, step| {
-            host.wing.interrupts.exit(V0, Exit::PortWrite { port, value: 0 }, step);
+            exits::exit(&mut host.wings, V0, Exit::PortWrite { port, value: 0 }, step);
         });
         assert_eq!(runnable(&host), expected, "{port:#x}");
     }
@@ -177,8 +177,8 @@ fn a_doorbell_wakes_the_thread_of_its_device_only() {
 #[test]
 fn an_answer_ends_the_wait_for_the_same_interrupt_only() {
     let mut host = host(|_| ());
-    let guests = &mut host.wing.guests;
-    let sent = |guests: &crate::guests::Guests| guests.vcpus[V0].ipi.sent.map(|(to, vector, _)| (to, vector));
+    let guests = &mut host.wings.guests;
+    let sent = |guests: &crate::guests::Guests| guests.vcpus[V0].spin.ipi.sent.map(|(to, vector, _)| (to, vector));
     guests.note_ipi(V0, V0, 0x41, 1);
     assert_eq!(sent(guests), None, "an interrupt to itself");
     guests.note_ipi(V0, V1, 0x41, 1);
@@ -189,7 +189,7 @@ fn an_answer_ends_the_wait_for_the_same_interrupt_only() {
     // The sender waits for a later one.
     for later in [(1, 0x42), (0, 0x41), (0, 0x42)] {
         guests.note_ipi(V0, V1, 0x41, 1);
-        guests.vcpus[V0].ipi.sent = Some((later.0, later.1, 2));
+        guests.vcpus[V0].spin.ipi.sent = Some((later.0, later.1, 2));
         guests.note_eoi(V1, 0x41);
         assert_eq!(sent(guests), Some(later));
     }
@@ -200,7 +200,7 @@ fn entries_of_large_pid_tables_name_the_vcpus_of_their_own_vm() {
     let mut host = host(with_apicv);
     let large = host.add_vm(&VmConfig::default(), 5_000, &[]).expect("a valid vm");
     let small = host.add_vm(&VmConfig::default(), 2, &[]).expect("a valid vm");
-    let memory = host.wing.interrupts.memory();
+    let memory = host.wings.memory();
     let entry = |vm, index| memory.load64(super::memory::pid_table_address(vm) + index * posted::PidPointer::BYTES);
     let pointer = |vcpu| Some(posted::PidPointer::new(descriptor_address(VcpuId(vcpu))).0);
     for index in [0, 1, 4095, 4096, 4999] {
@@ -216,7 +216,7 @@ fn avic_is_for_vms_whose_ids_fit_in_its_tables() {
     for (vcpus, fits) in [(1, true), (most, true), (most + 1, false)] {
         let mut host = host(with_avic);
         let vm = host.add_vm(&VmConfig::default(), vcpus, &[]).expect("a valid vm");
-        let inhibited = host.wing.guests.vms[vm].inhibits.has(Inhibit::PhysicalIdTooBig);
+        let inhibited = host.wings.guests.vms[vm].inhibits.has(Inhibit::PhysicalIdTooBig);
         assert_eq!(inhibited, !fits, "{vcpus} vcpus");
     }
 }
@@ -224,7 +224,10 @@ fn avic_is_for_vms_whose_ids_fit_in_its_tables() {
 #[test]
 fn apicv_is_told_where_the_structures_of_its_vcpu_are() {
     let host = host(with_apicv);
-    let apicv = host.wing.guests.vcpus[V1].virtualization.apicv().expect("it has APICv");
+    let apicv = host.wings.guests.vcpus[V1]
+        .virtualization
+        .apicv()
+        .expect("it has APICv");
     let control = apicv.vmcs.get();
     assert_eq!(control.virtual_apic_page, page_address(V1));
     assert_eq!(control.descriptor, descriptor_address(V1));
@@ -241,14 +244,14 @@ fn only_a_host_with_hardware_for_it_virtualizes() {
         (true, with_apicv),
     ] {
         let mut host = host(configure);
-        assert_eq!(host.wing.interrupts.virtualizes(VmId(0)), hardware);
+        assert_eq!(host.wings.virtualizes(VmId(0)), hardware);
         for inhibited in [true, false] {
             on(&mut host, |host, step| {
-                let wing = &mut host.wing.interrupts;
+                let wing = &mut host.wings;
                 wing.set_inhibit(VmId(0), Inhibit::Disabled, inhibited, step);
             });
         }
-        let changes = host.wing.guests.vcpus[V0].counters.apicv_inhibit_changed;
+        let changes = host.wings.guests.vcpus[V0].counters.apicv_inhibit_changed;
         assert_eq!(changes, if hardware { 2 } else { 0 });
     }
 }
@@ -286,72 +289,47 @@ fn apicv_is_inhibited_by_what_concerns_it() {
     }
 }
 
-/// As [`host`], with a SynIC.
-fn host_with_synic(change: impl FnOnce(&mut HostConfig)) -> Host {
-    let mut host = host(change);
-    host.wing.guests.vms[VmId(0)].config.synic = true;
-    host
-}
-
-/// Writes an MSR of `vcpu`. Returns whether the write is legal.
-fn write_msr(host: &mut Host, vcpu: VcpuId, msr: u32, value: u64) -> bool {
-    let ((), out) = on(host, |host, step| host.wing.write_msr(vcpu, msr, value, step));
-    !out.contains(&Command::Fault { vcpu })
-}
-
 #[test]
-fn hardware_is_off_while_a_vcpu_has_a_vector_with_automatic_eoi() {
-    for change in [with_avic as fn(&mut HostConfig), with_apicv] {
-        let mut host = host_with_synic(change);
-        let auto = |vector: u64| msr::HV_SINT_AUTO_EOI | vector;
-        let writes = [
-            (V0, msr::HV_SINT_FIRST, 0x41, true),
-            (V0, msr::HV_SINT_FIRST, auto(0x41), false),
-            (V1, msr::HV_SINT_LAST, auto(0x42) | msr::HV_SINT_MASKED, false),
-            (V0, msr::HV_SINT_FIRST, msr::HV_SINT_MASKED, false),
-            (V1, msr::HV_SINT_LAST, auto(3) | msr::HV_SINT_MASKED, true),
-            (V1, msr::HV_SINT_LAST, auto(0xff), false),
-            (V1, msr::HV_SINT_LAST, 0xff, true),
-        ];
-        for (vcpu, register, value, hardware) in writes {
-            assert!(write_msr(&mut host, vcpu, register, value), "{value:#x}");
-            assert_eq!(host.wing.interrupts.wants_hardware(V0), hardware, "{value:#x}");
-        }
-        let first = &host.wing.guests.vcpus[V0].counters;
-        assert_eq!(first.apicv_inhibit_changed, 4);
-    }
-}
-
-#[test]
-fn any_write_to_the_synic_has_a_meaning_or_faults() {
-    let mut state = 7_u64;
-    let mut random = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        state >> 20
-    };
-    let (mut with, mut without) = (host_with_synic(with_avic), host(with_avic));
-    for _ in 0..5_000 {
-        let register = msr::HV_SCONTROL + (random() % 0x24) as u32;
-        let value = random() << (random() % 44) | random();
-        assert!(!write_msr(&mut without, V0, register, value), "it is not offered");
-        let is_sint = (msr::HV_SINT_FIRST..=msr::HV_SINT_LAST).contains(&register);
-        let legal = match register {
-            msr::HV_SCONTROL | msr::HV_EOM => true,
-            _ => is_sint && (value as u8 >= 16 || value & msr::HV_SINT_MASKED != 0),
-        };
+fn each_reason_has_a_name_of_its_own() {
+    for (index, reason) in Inhibit::ALL.into_iter().enumerate() {
         assert_eq!(
-            write_msr(&mut with, V0, register, value),
-            legal,
-            "{register:#x} {value:#x}"
+            (reason as usize, Inhibit::by_name(reason.name())),
+            (index, Some(reason))
         );
-        let ((), out) = on(&mut with, |host, step| host.wing.read_msr(V0, register, step));
-        let readable = is_sint || matches!(register, msr::HV_SCONTROL | msr::HV_SVERSION | msr::HV_EOM);
-        assert_eq!(out.contains(&Command::Fault { vcpu: V0 }), !readable, "{register:#x}");
-        if legal && register != msr::HV_EOM {
-            assert!(out.contains(&Command::Reply { vcpu: V0, value }), "{register:#x}");
+    }
+    assert_eq!(Inhibit::by_name("PIT_REINJ"), None);
+}
+
+proptest! {
+    /// Whatever comes and goes in a run, hardware is off as long as a reason of the configuration or of the run holds.
+    #[test]
+    fn a_reason_of_the_configuration_never_ends(
+        (always, intel) in (0_u32..1 << Inhibit::ALL.len(), any::<bool>()),
+        changes in proptest::collection::vec((0..Inhibit::ALL.len(), any::<bool>()), 0..40),
+    ) {
+        let mut host = host(if intel { with_apicv } else { with_avic });
+        let mut expected = Inhibits::NONE;
+        for reason in Inhibit::ALL {
+            expected.set(reason, always >> reason as u8 & 1 == 1);
         }
-        let sints = with.wing.guests.vcpus[V0].apic.synic.sints;
-        let ends = |sint: &u64| sint & msr::HV_SINT_AUTO_EOI != 0 && *sint as u8 >= 16;
-        assert_eq!(with.wing.interrupts.wants_hardware(V0), !sints.iter().any(ends));
+        let config = VmConfig {
+            apic_inhibits: expected,
+            ..VmConfig::default()
+        };
+        let vm = host.add_vm(&config, 2, &[]).expect("a valid vm");
+        let (configured, first) = (expected, host.wings.guests.vcpu_id(vm, 0));
+        prop_assert_eq!(host.apic_inhibits(vm), Some(configured));
+        for (index, inhibited) in changes {
+            let reason = Inhibit::ALL[index];
+            on(&mut host, |host, step| host.wings.set_inhibit(vm, reason, inhibited, step));
+            expected.set(reason, inhibited || configured.has(reason));
+            prop_assert_eq!(host.apic_inhibits(vm), Some(expected));
+            let concerns = if intel { expected.of_apicv() } else { expected };
+            prop_assert_eq!(host.wings.wants_hardware(first), concerns.is_empty());
+        }
+        let names: Vec<Inhibit> = expected.reasons().collect();
+        let mut again = Inhibits::NONE;
+        names.iter().for_each(|reason| again.set(*reason, true));
+        prop_assert_eq!(again, expected);
     }
 }

@@ -44,8 +44,8 @@ pub struct YieldFilters {
     /// A spinner yields first to the vCPU whose IPI acknowledgement it waits for. Proposed in 2025, in no kernel
     /// (uncertain).
     ///
-    /// Described in docs/spec/host.md, "Proposals of 2025 and 2026". A pending interrupt makes a vCPU a candidate. If
-    /// no vCPU fits, any preempted one is tried.
+    /// Described in docs/spec/host.md, "IPI-aware yield". A pending interrupt makes a vCPU a candidate. If no
+    /// vCPU fits, any preempted one is tried.
     pub ipi_aware: bool,
     /// A vCPU that spins or halts for a lock yields first to the lock's holder, then to the waiter in front of it, if
     /// the guest names them (`vm.*.lock_hints`). A proposal of this project, in no kernel.

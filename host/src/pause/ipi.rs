@@ -1,5 +1,5 @@
-//! IPIs without an answer, for the IPI-aware directed yield proposed in 2025 and 2026 (docs/spec/host.md, "Proposals of
-//! 2025 and 2026"). It is in no kernel. Read from the posted patches: uncertain.
+//! IPIs without an answer, for the IPI-aware directed yield proposed in 2025 and 2026 (docs/spec/host.md, "IPI-aware
+//! yield"). It is in no kernel. Read from the posted patches: uncertain.
 //!
 //! Only IPIs that software delivers to a single vCPU are recorded.
 
@@ -16,20 +16,20 @@ impl Guests {
             return;
         }
         let (from, to) = (self.vcpus[sender].index, self.vcpus[receiver].index);
-        self.vcpus[sender].ipi.sent = Some((to, vector, now));
-        self.vcpus[receiver].ipi.received = Some((from, vector));
+        self.vcpus[sender].spin.ipi.sent = Some((to, vector, now));
+        self.vcpus[receiver].spin.ipi.received = Some((from, vector));
     }
 
     /// `vcpu` ends the interrupt `vector`, so its sender no longer waits for it.
     pub(crate) fn note_eoi(&mut self, vcpu: VcpuId, vector: u8) {
         let at = &mut self.vcpus[vcpu];
-        let Some((from, _)) = at.ipi.received.filter(|(_, received)| *received == vector) else {
+        let Some((from, _)) = at.spin.ipi.received.filter(|(_, received)| *received == vector) else {
             return;
         };
-        at.ipi.received = None;
+        at.spin.ipi.received = None;
         let (vm, index) = (at.vm, at.index);
         let sender = self.vcpu_id(vm, from);
-        let sent = &mut self.vcpus[sender].ipi.sent;
+        let sent = &mut self.vcpus[sender].spin.ipi.sent;
         if sent.is_some_and(|(to, sent, _)| (to, sent) == (index, vector)) {
             *sent = None;
         }
@@ -37,7 +37,7 @@ impl Guests {
 
     /// Returns the index of the vCPU from which `vcpu` may be waiting for an answer.
     pub(super) fn confirmed_receiver(&mut self, vcpu: VcpuId, now: u64) -> Option<u32> {
-        let (to, _, at) = self.vcpus[vcpu].ipi.sent?;
+        let (to, _, at) = self.vcpus[vcpu].spin.ipi.sent?;
         (now - at <= RECENT_NS).then_some(to)
     }
 }

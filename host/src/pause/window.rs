@@ -5,102 +5,95 @@ use alloc::vec::Vec;
 
 use super::config::{PauseControls, PauseExit};
 use crate::boundary::{Command, VcpuId};
+use crate::config::HostConfig;
 use crate::step::Step;
-use crate::vcpu::wing::VcpuWing;
+use crate::vcpu::Vcpu;
+use crate::wings::Wings;
 
-impl VcpuWing {
-    /// Returns the pause-detection parameters before any vCPU runs, as the handler's kernel sets them.
-    pub(crate) fn base_controls(&self) -> PauseControls {
-        let handling = &self.config.pause;
-        match self.config.pause_controls {
-            _ if handling.exit == PauseExit::None => PauseControls::Off,
-            PauseControls::Filter { count, .. } if !handling.filter_threshold => {
-                PauseControls::Filter { count, threshold: 0 }
-            }
-            controls => controls,
+/// Returns the pause-detection parameters before any vCPU runs, as the handler's kernel sets them.
+pub(crate) fn base_controls(config: &HostConfig) -> PauseControls {
+    let handling = &config.pause;
+    match config.pause_controls {
+        _ if handling.exit == PauseExit::None => PauseControls::Off,
+        PauseControls::Filter { count, .. } if !handling.filter_threshold => {
+            PauseControls::Filter { count, threshold: 0 }
         }
+        controls => controls,
     }
+}
 
-    /// Sets the parameters of pause detection for every vCPU.
-    pub(crate) fn set_pause_controls(&mut self, out: &mut Vec<Command>) {
-        let controls = self.base_controls();
-        let window = window_of(controls);
-        let guests = &mut self.guests;
-        for vcpu in guests.vcpus.iter_mut() {
-            vcpu.pause_window = window;
-            let controls = match guests.vms[vcpu.vm].config.cpu_pm {
-                true => PauseControls::Off,
-                false => controls,
-            };
-            let vcpu = vcpu.id;
-            out.push(Command::PauseControls { vcpu, controls });
-        }
-    }
-
-    /// Sets the parameters of pause detection for `vcpu`, which begins to run.
-    pub(crate) fn begin_pause_window(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let controls = match self.guests.vm_of(vcpu).config.cpu_pm {
+/// Sets the parameters of pause detection for every vCPU.
+pub(crate) fn set_pause_controls(on: &mut Wings, out: &mut Vec<Command>) {
+    let controls = base_controls(&on.config);
+    let window = window_of(controls);
+    let guests = &mut on.guests;
+    for vcpu in guests.vcpus.iter_mut() {
+        vcpu.spin.window = window;
+        let controls = match guests.vms[vcpu.vm].config.cpu_pm {
             true => PauseControls::Off,
-            false => self.base_controls(),
+            false => controls,
         };
-        self.guests.vcpus[vcpu].pause_window = window_of(self.base_controls());
+        let vcpu = vcpu.id;
+        out.push(Command::PauseControls { vcpu, controls });
+    }
+}
+
+/// Sets the parameters of pause detection for `vcpu`, which begins to run.
+pub(crate) fn begin_pause_window(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
+    let controls = match on.guests.vm_of(vcpu).config.cpu_pm {
+        true => PauseControls::Off,
+        false => base_controls(&on.config),
+    };
+    on.guests.vcpus[vcpu].spin.window = window_of(base_controls(&on.config));
+    step.out.push(Command::PauseControls { vcpu, controls });
+}
+
+/// Grows the window of `at` after a pause exit.
+pub(super) fn grow_pause_window(config: &HostConfig, at: &mut Vcpu, step: &mut Step<'_>) {
+    let (base, max) = window_bounds(config);
+    let rule = config.pause.window;
+    let old = at.spin.window;
+    at.counters.pause_window_sum += u64::from(old);
+    let new = grown(old, rule.grow, base, max);
+    at.counters.pause_window_grown += u64::from(new > old);
+    at.spin.window_max = at.spin.window_max.max(new.max(old));
+    move_pause_window(config, at, new, step);
+}
+
+/// Shrinks the window of `at`, which gets a pCPU again.
+pub(crate) fn shrink_pause_window(config: &HostConfig, at: &mut Vcpu, step: &mut Step<'_>) {
+    let (base, _) = window_bounds(config);
+    let old = at.spin.window;
+    let new = shrunk(old, config.pause.window.shrink, base);
+    if new == old || config.planted.pause.window_stays {
+        return;
+    }
+    at.counters.pause_window_shrunk += 1;
+    move_pause_window(config, at, new, step);
+}
+
+/// Returns the smallest and the largest window.
+fn window_bounds(config: &HostConfig) -> (u32, u32) {
+    let controls = base_controls(config);
+    let most = controls.window_max();
+    (window_of(controls), config.pause.window.max.unwrap_or(most).min(most))
+}
+
+fn move_pause_window(config: &HostConfig, at: &mut Vcpu, window: u32, step: &mut Step<'_>) {
+    let controls = match base_controls(config) {
+        PauseControls::Off => return,
+        PauseControls::Ple { gap, .. } => PauseControls::Ple { gap, window },
+        // AMD's window changes only with a threshold.
+        PauseControls::Filter { threshold: 0, .. } => return,
+        PauseControls::Filter { threshold, .. } => PauseControls::Filter {
+            count: window,
+            threshold,
+        },
+    };
+    if at.spin.window != window {
+        at.spin.window = window;
+        let vcpu = at.id;
         step.out.push(Command::PauseControls { vcpu, controls });
-    }
-
-    /// Grows the window of `vcpu` after a pause exit.
-    pub(super) fn grow_pause_window(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let (base, max) = self.window_bounds();
-        let rule = self.config.pause.window;
-        let at = &mut self.guests.vcpus[vcpu];
-        let old = at.pause_window;
-        at.counters.pause_window_sum += u64::from(old);
-        let new = grown(old, rule.grow, base, max);
-        at.counters.pause_window_grown += u64::from(new > old);
-        at.pause_window_max = at.pause_window_max.max(new.max(old));
-        self.move_pause_window(vcpu, new, step);
-    }
-
-    /// Shrinks the window of `vcpu`, which gets a pCPU again.
-    pub(crate) fn shrink_pause_window(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let (base, _) = self.window_bounds();
-        let handling = self.config.pause;
-        let stays = self.guests.planted.pause.window_stays;
-        let at = &mut self.guests.vcpus[vcpu];
-        let old = at.pause_window;
-        let new = shrunk(old, handling.window.shrink, base);
-        if new == old || stays {
-            return;
-        }
-        at.counters.pause_window_shrunk += 1;
-        self.move_pause_window(vcpu, new, step);
-    }
-
-    /// Returns the smallest and the largest window.
-    fn window_bounds(&self) -> (u32, u32) {
-        let controls = self.base_controls();
-        let most = controls.window_max();
-        (
-            window_of(controls),
-            self.config.pause.window.max.unwrap_or(most).min(most),
-        )
-    }
-
-    fn move_pause_window(&mut self, vcpu: VcpuId, window: u32, step: &mut Step<'_>) {
-        let controls = match self.base_controls() {
-            PauseControls::Off => return,
-            PauseControls::Ple { gap, .. } => PauseControls::Ple { gap, window },
-            // AMD's window changes only with a threshold.
-            PauseControls::Filter { threshold: 0, .. } => return,
-            PauseControls::Filter { threshold, .. } => PauseControls::Filter {
-                count: window,
-                threshold,
-            },
-        };
-        let at = &mut self.guests.vcpus[vcpu];
-        if at.pause_window != window {
-            at.pause_window = window;
-            step.out.push(Command::PauseControls { vcpu, controls });
-        }
     }
 }
 

@@ -3,7 +3,6 @@
 //! A [`SchedulerKind`] determines all parameters, of which some may then be changed. "Bracketed" means that the value
 //! was read on both sides of that version.
 
-use super::favor_config::FavorConfig;
 use super::features::Features;
 use crate::error::{ConfigError, in_range};
 
@@ -180,8 +179,6 @@ pub struct SchedConfig {
     pub yields: YieldRule,
     /// The preemption model of the kernel.
     pub preempt: Preempt,
-    /// The effect of a directed yield on virtual times, in addition to its marks.
-    pub favor: FavorConfig,
     /// The scheduler features.
     pub features: Features,
     /// The parameters of load balancing.
@@ -245,7 +242,6 @@ impl SchedConfig {
             bandwidth_slice_ns: 5_000_000,
             yields: YieldRule::Whole,
             preempt: Preempt::Voluntary,
-            favor: FavorConfig::NONE,
             features: Features {
                 gentle_fair_sleepers: true,
                 start_debit: true,
@@ -393,7 +389,6 @@ impl SchedConfig {
         in_range("wakeup_granularity_ns", self.wakeup_granularity_ns, 0, SECOND)?;
         in_range("base_slice_ns", self.base_slice_ns, 1, SECOND)?;
         in_range("bandwidth_slice_ns", self.bandwidth_slice_ns, 1, SECOND)?;
-        self.favor.check(self.is_eevdf())?;
         let balance = &self.balance;
         in_range("balance.nr_migrate", balance.nr_migrate, 1, 1 << 20)?;
         in_range("balance.migration_cost_ns", balance.migration_cost_ns, 0, SECOND)?;

@@ -13,10 +13,4 @@ pub(crate) enum Fault {
     QuotaNotRefilled,
     /// A pCPU that runs out of a group's threads keeps its quota.
     SliceKept,
-    /// Lag is credited beyond the algorithm's bound.
-    CreditUnbounded,
-    /// An action limited to one per interval happens at every directed yield.
-    FavorUnlimited,
-    /// A yield in the other direction does not reduce the push.
-    PairForgotten,
 }

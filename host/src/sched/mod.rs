@@ -19,12 +19,10 @@ mod bandwidth;
 mod buddy;
 mod cfs;
 pub(crate) mod config;
-mod contend;
+pub(crate) mod contend;
 mod eevdf;
 mod entity;
 mod fault;
-mod favor;
-pub(crate) mod favor_config;
 pub(crate) mod features;
 mod group;
 mod hierarchy;
@@ -51,7 +49,6 @@ use alloc::vec::Vec;
 
 use config::Preempt;
 use entity::{Entity, EntityKind, Group};
-use favor_config::FavorConfig;
 use features::Features;
 use hierarchy::Hierarchy;
 use policy::Rules;
@@ -72,11 +69,8 @@ use crate::ids::IdVec;
 pub(crate) struct Scheduler {
     features: Features,
     preempt: Preempt,
-    favor: FavorConfig,
     /// See [`HostConfig::contended_runqueues`].
     contended: bool,
-    /// The last directed yield moved virtual times.
-    pub(crate) favored: bool,
     migration_cost_ns: u64,
     nr_migrate: u32,
     /// See [`BalanceConfig`](config::BalanceConfig).
@@ -114,9 +108,7 @@ impl Scheduler {
         Ok(Scheduler {
             features: sched.features,
             preempt: sched.preempt,
-            favor: sched.favor,
             contended: config.contended_runqueues,
-            favored: false,
             migration_cost_ns: sched.balance.migration_cost_ns,
             nr_migrate: sched.balance.nr_migrate,
             halves_differences: sched.balance.halves_differences,

@@ -1,6 +1,7 @@
 //! The life of a thread: starting, sleeping, waking, picking, ticks and interrupts from other pCPUs.
 
 use super::config::Preempt;
+use super::contend;
 use super::entity::Mark;
 use super::policy::{Arrival, Departure};
 use super::runqueue::ThreadState;
@@ -80,7 +81,7 @@ impl Scheduler {
         if self.hierarchy.entities[self.threads[task].entity].delayed {
             if !voluntary {
                 let pcpu = self.threads[task].pcpu;
-                self.charge_locked(Cost::Wake, pcpu, pcpu, step);
+                contend::charge_locked(self.contended, Cost::Wake, pcpu, pcpu, step);
             }
             self.wake_in_place(task, step);
             return true;
@@ -95,7 +96,7 @@ impl Scheduler {
             (true, _) => {}
             // The target takes its own lock.
             (false, true) => step.charge(Cost::Wake, 1),
-            (false, false) => self.charge_locked(Cost::Wake, pcpu, pcpu, step),
+            (false, false) => contend::charge_locked(self.contended, Cost::Wake, pcpu, pcpu, step),
         }
         if by_ipi {
             self.threads[task].state = ThreadState::Waking;

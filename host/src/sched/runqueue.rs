@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 
-use super::favor_config::FavorRecord;
 use super::ids::EntityId;
 use super::mask::Mask;
 use super::pelt::Tracked;
@@ -47,8 +46,6 @@ pub(crate) struct RunQueue {
     pub(crate) busy: Tracked,
     /// When the timer that ends slices expires, if it is armed.
     pub(crate) slice_timer: Option<u64>,
-    /// The record of its last directed yields.
-    pub(crate) favors: FavorRecord,
 }
 
 impl RunQueue {

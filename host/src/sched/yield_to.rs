@@ -4,6 +4,7 @@
 //! yielder is passed over once on its own. No thread migrates.
 
 use super::Scheduler;
+use super::contend;
 use super::entity::Mark;
 use super::runqueue::ThreadState;
 use crate::boundary::TaskId;
@@ -17,7 +18,7 @@ impl Scheduler {
         if !self.features.yield_to {
             return false;
         }
-        self.charge_yield_attempt(pcpu, self.threads[target].pcpu, step);
+        contend::charge_yield_attempt(self.contended, pcpu, self.threads[target].pcpu, step);
         let to = &self.threads[target];
         let waits = !to.on_cpu && to.state == ThreadState::Runnable;
         if !waits || self.hierarchy.is_throttled(to.entity) {
@@ -25,11 +26,8 @@ impl Scheduler {
         }
         let (there, entity) = (to.pcpu, to.entity);
         self.hierarchy.mark(entity, Mark::Next);
-        self.favored = there == pcpu && self.favor(pcpu, target);
         self.yield_current(pcpu);
-        if there == pcpu {
-            self.insist(pcpu, step);
-        } else {
+        if there != pcpu {
             self.resched(there, step);
         }
         true

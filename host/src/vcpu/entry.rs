@@ -1,175 +1,123 @@
 //! Entering the guest (docs/spec/host.md, "Guest entry"): requests, interrupt injection, interrupt windows.
 
 use crate::boundary::{Command, Cost, Run, VcpuId, VcpuState};
+use crate::interrupts::pv_eoi;
 use crate::step::Step;
-use crate::vcpu::wing::VcpuWing;
+use crate::vcpu::Vcpu;
+use crate::vcpu::nested;
+use crate::vcpu::steal_time;
+use crate::wings::Wings;
 
-impl VcpuWing {
-    /// Processes the requests of `vcpu` and enters guest mode.
-    ///
-    /// KVM checks mode and requests again after it has set `IN_GUEST_MODE`. A step is not interrupted, so that check
-    /// would find nothing here: a later requester sees the mode and sends an IPI.
-    pub(crate) fn enter(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Run {
-        self.interrupt_nested(vcpu, step);
-        let requests = &mut self.guests.vcpus[vcpu].requests;
-        let apic_update = core::mem::take(&mut requests.apic_update);
-        if core::mem::take(&mut requests.steal_update) {
-            self.update_steal_time(vcpu, step);
-        }
-        if apic_update {
-            self.interrupts.update(vcpu, step.pcpu);
-        }
-        self.interrupts.collect_late_posts(vcpu);
-        // With hardware virtualization an EOI takes no exit, and IRR changes without the host.
-        let at = &self.guests.vcpus[vcpu];
-        let looks = (at.requests.event || at.window) && !at.virtualization.is_active();
-        let inject = self.inject(vcpu, step);
-        self.hold_window(vcpu, step);
-        self.tell_cr8(vcpu, step);
-        if looks && !self.is_virtualized(vcpu) {
-            self.interrupts.offer_pv_eoi(vcpu, step);
-        }
-        let at = &mut self.guests.vcpus[vcpu];
-        at.in_spin_loop = false;
-        at.dy_eligible = false;
-        let window = at.window;
-        at.set_state(VcpuState::InGuest, step);
-        self.interrupts.enter_guest(vcpu);
-        Run::Guest { vcpu, inject, window }
+/// Processes the requests of `vcpu` and enters guest mode.
+///
+/// KVM checks mode and requests again after it has set `IN_GUEST_MODE`. A step is not interrupted, so that check
+/// would find nothing here: a later requester sees the mode and sends an IPI.
+pub(crate) fn enter(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> Run {
+    nested::interrupt_nested(on, vcpu, step);
+    let requests = &mut on.guests.vcpus[vcpu].requests;
+    let apic_update = core::mem::take(&mut requests.apic_update);
+    if core::mem::take(&mut requests.steal_update) {
+        steal_time::update_steal_time(on, vcpu, step);
     }
-
-    /// Returns the vector to inject with this entry. If there is one and the guest cannot take it, opens a window.
-    ///
-    /// An entry carries one event. An injection that the last exit interrupted comes first, then a non-maskable
-    /// interrupt.
-    fn inject(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Option<u8> {
-        let at = &mut self.guests.vcpus[vcpu];
-        let event = core::mem::take(&mut at.requests.event);
-        if at.virtualization.is_active() {
-            return self.inject_with_hardware_delivery(vcpu, step);
-        }
-        let window = core::mem::take(&mut at.window);
-        let again = at.pending.undelivered.take();
-        let external = at.has_external();
-        if !event && !window && again.is_none() && !external {
-            return None;
-        }
-        let nmi = again.is_none() && at.pending.has_nmi();
-        let busy = nmi || again.is_some();
-        if nmi {
-            at.inject_nmi(step);
-        }
-        step.charge(Cost::Inject, u32::from(busy));
-        let takes = at.guest.interrupts_enabled && !busy;
-        if external && takes {
-            return Some(self.inject_external(vcpu, window, step));
-        }
-        // A non-maskable interrupt that finds the event slot taken is injected when the window opens.
-        let vector = at.apic.deliverable();
-        if vector.is_none() && !external && !(again.is_some() && at.pending.has_nmi()) {
-            return again;
-        }
-        if let Some(vector) = vector.filter(|_| takes) {
-            at.apic.take(vector);
-            at.counters.irq_injections += 1;
-            step.charge(Cost::Inject, 1);
-            // It was the highest vector: no other is deliverable before its EOI, which requests an evaluation. One that
-            // has ended already holds back no other.
-            if at.apic.synic.ends(vector) {
-                at.counters.auto_eoi += 1;
-                at.window = at.apic.deliverable().is_some();
-                step.charge(Cost::InterruptWindow, u32::from(at.window && !window));
-            }
-            return Some(vector);
-        }
-        at.window = true;
-        if !window {
-            step.charge(Cost::InterruptWindow, 1);
-        }
-        again
+    if apic_update {
+        on.update(vcpu, step.pcpu);
     }
-
-    /// Returns the vector to inject while hardware delivers from IRR: an injection that the last exit interrupted, or
-    /// an interrupt of the PICs. A non-maskable interrupt is injected as well.
-    fn inject_with_hardware_delivery(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Option<u8> {
-        let at = &mut self.guests.vcpus[vcpu];
-        let window = core::mem::take(&mut at.window);
-        let again = at.pending.undelivered.take();
-        let nmi = again.is_none() && at.pending.has_nmi();
-        if nmi {
-            step.charge(Cost::Inject, 1);
-            at.inject_nmi(step);
-        }
-        if !at.has_external() {
-            return again;
-        }
-        if at.guest.interrupts_enabled && again.is_none() && !nmi {
-            return Some(self.inject_external(vcpu, window, step));
-        }
-        // Without windows, `hold_window` sees to it.
-        at.window = at.virtualization.has_windows();
-        step.charge(Cost::InterruptWindow, u32::from(at.window && !window));
-        again
+    on.collect_late_posts(vcpu);
+    // With hardware virtualization an EOI takes no exit, and IRR changes without the host.
+    let at = &mut on.guests.vcpus[vcpu];
+    let looks = (at.requests.event || at.armed.window) && !at.virtualization.is_active();
+    let inject = inject(at, step);
+    tell_cr8(at, step);
+    if looks && !at.virtualization.is_active() {
+        pv_eoi::offer(at, on.config.planted.pv.pv_eoi_hides_next, step);
     }
+    at.spin.in_loop = false;
+    at.spin.dy_eligible = false;
+    let window = at.armed.window;
+    at.set_state(VcpuState::InGuest, step);
+    on.enter_guest(vcpu);
+    Run::Guest { vcpu, inject, window }
+}
 
-    /// Returns the vector of the PICs, which `vcpu` takes with this entry. `window`: the last entry opened one.
-    fn inject_external(&mut self, vcpu: VcpuId, window: bool, step: &mut Step<'_>) -> u8 {
-        let vector = self.interrupts.acknowledge_external(vcpu, step);
-        let at = &mut self.guests.vcpus[vcpu];
+/// Returns the vector to inject with this entry. If there is one and the guest cannot take it, opens a window.
+///
+/// An entry carries one event. An injection that the last exit interrupted comes first, then a non-maskable
+/// interrupt.
+fn inject(at: &mut Vcpu, step: &mut Step<'_>) -> Option<u8> {
+    let event = core::mem::take(&mut at.requests.event);
+    if at.virtualization.is_active() {
+        return inject_with_hardware_delivery(at, step);
+    }
+    let window = core::mem::take(&mut at.armed.window);
+    let again = at.pending.undelivered.take();
+    if !event && !window && again.is_none() {
+        return None;
+    }
+    let nmi = again.is_none() && at.pending.has_nmi();
+    let busy = nmi || again.is_some();
+    if nmi {
+        at.inject_nmi(step);
+    }
+    step.charge(Cost::Inject, u32::from(busy));
+    let takes = at.guest.interrupts_enabled && !busy;
+    // A non-maskable interrupt that finds the event slot taken is injected when the window opens.
+    let vector = at.apic.deliverable();
+    if vector.is_none() && !(again.is_some() && at.pending.has_nmi()) {
+        return again;
+    }
+    if let Some(vector) = vector.filter(|_| takes) {
+        at.apic.take(vector);
         at.counters.irq_injections += 1;
-        at.counters.external_injections += 1;
         step.charge(Cost::Inject, 1);
-        // What else is pending waits for the end of its handler.
-        at.requests.event = false;
-        let by_hardware = at.virtualization.is_active();
-        let waits = at.has_external() || !by_hardware && at.apic.deliverable().is_some();
-        at.window = waits && at.virtualization.has_windows();
-        step.charge(Cost::InterruptWindow, u32::from(at.window && !window));
-        vector
+        // It was the highest vector: no other is deliverable before its EOI, which requests an evaluation.
+        return Some(vector);
     }
+    at.armed.window = true;
+    if !window {
+        step.charge(Cost::InterruptWindow, 1);
+    }
+    again
+}
 
-    /// Switches AVIC off before this entry if an interrupt of the PICs waits for `vcpu` to enable interrupts, and on
-    /// again when none does (`svm_enable_irq_window`).
-    fn hold_window(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let waits = self.guests.vcpus[vcpu].has_external();
-        self.interrupts.external_waits(vcpu, waits, step);
-        if !core::mem::take(&mut self.guests.vcpus[vcpu].requests.apic_update) {
-            return;
-        }
-        self.interrupts.update(vcpu, step.pcpu);
-        let at = &mut self.guests.vcpus[vcpu];
-        let event = core::mem::take(&mut at.requests.event);
-        let window = !at.virtualization.is_active() && (at.window || waits || event);
-        step.charge(Cost::InterruptWindow, u32::from(window && !at.window));
-        at.window = window;
+/// Returns the vector to inject while hardware delivers from IRR: an injection that the last exit interrupted. A
+/// non-maskable interrupt is injected as well.
+fn inject_with_hardware_delivery(at: &mut Vcpu, step: &mut Step<'_>) -> Option<u8> {
+    at.armed.window = false;
+    let again = at.pending.undelivered.take();
+    if again.is_none() && at.pending.has_nmi() {
+        step.charge(Cost::Inject, 1);
+        at.inject_nmi(step);
     }
+    again
+}
 
-    /// Keeps CR8 in line with the LAPIC, and intercepts its writes while the task priority holds back an interrupt.
-    fn tell_cr8(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let at = &mut self.guests.vcpus[vcpu];
-        let by_hardware = at.virtualization.is_active();
-        let value = at.apic.cr8();
-        if at.guest.cr8 != value && !by_hardware {
-            at.guest.cr8 = value;
-            step.out.push(Command::SetCr8 { vcpu, value });
-        }
-        // Hardware keeps CR8 and the page's TPR in line, and evaluates IRR when either changes.
-        let on = !by_hardware && at.apic.is_held_back_by_task();
-        if at.cr8_intercepted != on {
-            at.cr8_intercepted = on;
-            step.out.push(Command::InterceptCr8 { vcpu, on });
-        }
+/// Keeps CR8 in line with the LAPIC, and intercepts its writes while the task priority holds back an interrupt.
+fn tell_cr8(at: &mut Vcpu, step: &mut Step<'_>) {
+    let by_hardware = at.virtualization.is_active();
+    let value = at.apic.cr8();
+    if at.guest.cr8 != value && !by_hardware {
+        at.guest.cr8 = value;
+        step.out.push(Command::SetCr8 { vcpu: at.id, value });
     }
+    // Hardware keeps CR8 and the page's TPR in line, and evaluates IRR when either changes.
+    let held_back = !by_hardware && at.apic.is_held_back_by_task();
+    if at.armed.cr8 != held_back {
+        at.armed.cr8 = held_back;
+        step.out.push(Command::InterceptCr8 {
+            vcpu: at.id,
+            on: held_back,
+        });
+    }
+}
 
-    /// `vcpu` writes CR8. A value above 15 faults.
-    pub(crate) fn write_cr8(&mut self, vcpu: VcpuId, value: u64, step: &mut Step<'_>) {
-        step.charge(Cost::Msr, 1);
-        if value > 0xf {
-            step.out.push(Command::Fault { vcpu });
-            return;
-        }
-        let at = &mut self.guests.vcpus[vcpu];
-        at.apic.set_cr8(value as u8);
-        self.guests.request_event(vcpu);
+/// `vcpu` writes CR8. A value above 15 faults.
+pub(crate) fn write_cr8(on: &mut Wings, vcpu: VcpuId, value: u64, step: &mut Step<'_>) {
+    step.charge(Cost::Msr, 1);
+    if value > 0xf {
+        step.out.push(Command::Fault { vcpu });
+        return;
     }
+    let at = &mut on.guests.vcpus[vcpu];
+    at.apic.set_cr8(value as u8);
+    on.guests.request_event(vcpu);
 }

@@ -4,110 +4,109 @@
 
 use crate::boundary::{Cost, Run, VcpuId, VcpuState};
 use crate::config::HostConfig;
+use crate::pause::hint;
 use crate::step::Step;
-use crate::vcpu::wing::{Resume, VcpuWing};
+use crate::vcpu::after::Resume;
 use crate::vcpu::{Activity, MpState};
+use crate::wings::Wings;
 
-impl VcpuWing {
-    /// `vcpu` executed HLT.
-    pub(crate) fn begin_halt(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        step.charge(Cost::Hlt, 1);
-        let cap = self.halt_poll_cap(vcpu);
-        let at = &mut self.guests.vcpus[vcpu];
-        at.counters.halt_exits += 1;
-        at.mp_state = MpState::Halted;
-        at.halt.since = step.now;
-        at.halt.blocked_at = None;
-        at.halt.poll_ns = at.halt.poll_ns.min(cap);
-        if at.halt.poll_ns > 0 {
-            at.counters.halt_attempted_poll += 1;
-            at.activity = Activity::Poll {
-                until: step.now + at.halt.poll_ns,
-            };
-        } else {
-            at.activity = Activity::Block;
-        }
-    }
-
-    /// Returns the longest time that `vcpu` may poll.
-    fn halt_poll_cap(&self, vcpu: VcpuId) -> u64 {
-        if self.guests.vcpus[vcpu].halt.guest_polls {
-            return 0;
-        }
-        let own = self.guests.vm_of(vcpu).config.halt_poll_cap_ns;
-        own.unwrap_or(self.config.halt_poll_ns)
-    }
-
-    /// Handles a write to `MSR_KVM_POLL_CONTROL`. Returns `false` if it faults.
-    pub(crate) fn control_polling(&mut self, vcpu: VcpuId, value: u64) -> bool {
-        let legal = self.guests.vm_of(vcpu).config.poll_control && value <= 1;
-        if legal {
-            self.guests.vcpus[vcpu].halt.guest_polls = value == 0;
-        }
-        legal
-    }
-
-    /// Runs the polling loop of `vcpu` once.
-    pub(crate) fn poll(&mut self, vcpu: VcpuId, until: u64, step: &mut Step<'_>) -> Resume {
-        let alone = self.threads.sched.runs_alone(step.pcpu) && !self.threads.sched.need_resched(step.pcpu);
-        self.interrupts.sync(vcpu);
-        let at = &mut self.guests.vcpus[vcpu];
-        let polled = step.now - at.halt.since;
-        if at.wake_condition() {
-            at.counters.halt_successful_poll += 1;
-            at.counters.halt_poll_success_ns += polled;
-            at.set_state(VcpuState::HandlingExit, step);
-            self.threads.sched.set_polling(step.pcpu, false);
-            self.end_halt(vcpu, step);
-            return Resume::Again;
-        }
-        if alone && step.now < until {
-            at.set_state(VcpuState::Polling, step);
-            self.threads.sched.set_polling(step.pcpu, true);
-            return Resume::Run(Run::Poll(vcpu));
-        }
-        at.counters.halt_poll_fail_ns += polled;
+/// `vcpu` executed HLT.
+pub(crate) fn begin_halt(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
+    step.charge(Cost::Hlt, 1);
+    let cap = halt_poll_cap(on, vcpu);
+    let at = &mut on.guests.vcpus[vcpu];
+    at.counters.halt_exits += 1;
+    at.mp_state = MpState::Halted;
+    at.halt.since = step.now;
+    at.halt.blocked_at = None;
+    at.halt.poll_ns = at.halt.poll_ns.min(cap);
+    if at.halt.poll_ns > 0 {
+        at.counters.halt_attempted_poll += 1;
+        at.activity = Activity::Poll {
+            until: step.now + at.halt.poll_ns,
+        };
+    } else {
         at.activity = Activity::Block;
-        self.threads.sched.set_polling(step.pcpu, false);
-        self.try_unblock(vcpu, step)
     }
+}
 
-    /// The thread of `vcpu` goes to sleep.
-    fn block(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let at = &mut self.guests.vcpus[vcpu];
-        at.halt.blocked_at.get_or_insert(step.now);
-        at.set_state(VcpuState::Blocked, step);
-        self.interrupts.block(vcpu, step.pcpu);
-        self.yield_before_sleep(vcpu, step);
-        self.threads.sched.sleep(step.pcpu);
+/// Returns the longest time that `vcpu` may poll.
+fn halt_poll_cap(on: &Wings, vcpu: VcpuId) -> u64 {
+    if on.guests.vcpus[vcpu].halt.guest_polls {
+        return 0;
     }
+    let own = on.guests.vm_of(vcpu).config.halt_poll_cap_ns;
+    own.unwrap_or(on.config.halt_poll_ns)
+}
 
-    /// Checks the halt of `vcpu`, whose thread was woken or is about to sleep.
-    pub(crate) fn try_unblock(&mut self, vcpu: VcpuId, step: &mut Step<'_>) -> Resume {
-        self.interrupts.prepare_block(vcpu);
-        if self.guests.vcpus[vcpu].wake_condition() {
-            self.end_halt(vcpu, step);
-            return Resume::Again;
-        }
-        self.block(vcpu, step);
-        Resume::Sleep
+/// Handles a write to `MSR_KVM_POLL_CONTROL`. Returns `false` if it faults.
+pub(crate) fn control_polling(on: &mut Wings, vcpu: VcpuId, value: u64) -> bool {
+    let legal = on.guests.vm_of(vcpu).config.poll_control && value <= 1;
+    if legal {
+        on.guests.vcpus[vcpu].halt.guest_polls = value == 0;
     }
+    legal
+}
 
-    /// Ends the halt of `vcpu`: the guest continues after its HLT.
-    fn end_halt(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let cap = self.halt_poll_cap(vcpu);
-        self.interrupts.unblock(vcpu, step.pcpu);
-        let at = &mut self.guests.vcpus[vcpu];
-        at.mp_state = MpState::Runnable;
-        at.pv_unhalted = false;
-        at.activity = Activity::Run;
-        if let Some(blocked_at) = at.halt.blocked_at {
-            at.counters.halt_wait_ns += step.now - blocked_at;
-        }
-        let halted = step.now - at.halt.since;
-        let poll = adjusted(&self.config, self.guests.vcpus[vcpu].halt.poll_ns, halted, cap);
-        self.guests.vcpus[vcpu].halt.poll_ns = poll;
+/// Runs the polling loop of `vcpu` once.
+pub(crate) fn poll(on: &mut Wings, vcpu: VcpuId, until: u64, step: &mut Step<'_>) -> Resume {
+    let alone = on.threads.sched.runs_alone(step.pcpu) && !on.threads.sched.need_resched(step.pcpu);
+    on.sync(vcpu);
+    let at = &mut on.guests.vcpus[vcpu];
+    let polled = step.now - at.halt.since;
+    if at.wake_condition() {
+        at.counters.halt_successful_poll += 1;
+        at.counters.halt_poll_success_ns += polled;
+        at.set_state(VcpuState::HandlingExit, step);
+        on.threads.sched.set_polling(step.pcpu, false);
+        end_halt(on, vcpu, step);
+        return Resume::Again;
     }
+    if alone && step.now < until {
+        at.set_state(VcpuState::Polling, step);
+        on.threads.sched.set_polling(step.pcpu, true);
+        return Resume::Run(Run::Poll(vcpu));
+    }
+    at.counters.halt_poll_fail_ns += polled;
+    at.activity = Activity::Block;
+    on.threads.sched.set_polling(step.pcpu, false);
+    try_unblock(on, vcpu, step)
+}
+
+/// The thread of `vcpu` goes to sleep.
+fn block(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
+    let at = &mut on.guests.vcpus[vcpu];
+    at.halt.blocked_at.get_or_insert(step.now);
+    at.set_state(VcpuState::Blocked, step);
+    on.block(vcpu, step.pcpu);
+    hint::yield_before_sleep(on, vcpu, step);
+    on.threads.sched.sleep(step.pcpu);
+}
+
+/// Checks the halt of `vcpu`, whose thread was woken or is about to sleep.
+pub(crate) fn try_unblock(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> Resume {
+    on.prepare_block(vcpu);
+    if on.guests.vcpus[vcpu].wake_condition() {
+        end_halt(on, vcpu, step);
+        return Resume::Again;
+    }
+    block(on, vcpu, step);
+    Resume::Sleep
+}
+
+/// Ends the halt of `vcpu`: the guest continues after its HLT.
+fn end_halt(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
+    let cap = halt_poll_cap(on, vcpu);
+    on.unblock(vcpu, step.pcpu);
+    let at = &mut on.guests.vcpus[vcpu];
+    at.mp_state = MpState::Runnable;
+    at.halt.pv_unhalted = false;
+    at.activity = Activity::Run;
+    if let Some(blocked_at) = at.halt.blocked_at {
+        at.counters.halt_wait_ns += step.now - blocked_at;
+    }
+    let halted = step.now - at.halt.since;
+    at.halt.poll_ns = adjusted(&on.config, at.halt.poll_ns, halted, cap);
 }
 
 /// Returns the polling time after a halt that took `halted` nanoseconds and polled for `poll`, if it may be up to

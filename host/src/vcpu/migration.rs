@@ -8,10 +8,13 @@ use core::fmt;
 
 use crate::boundary::{GuestState, Nanos, VcpuId, VmId};
 use crate::guests::Guests;
-use crate::interrupts::lapic::{Lapic, REGISTERS, SINTS, SavedTimer, Synic};
+use crate::interrupts::lapic::{REGISTERS, SavedTimer};
+use crate::interrupts::pv_eoi;
 use crate::timers::Timer;
-use crate::vcpu::wing::VcpuWing;
+use crate::vcpu::halt;
+use crate::vcpu::steal_time;
 use crate::vcpu::{Activity, MpState, PendingEvents};
+use crate::wings::Wings;
 
 /// State of a vCPU between two entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +41,6 @@ pub struct SavedVcpu {
     pub pv_eoi_msr: u64,
     /// The MSR of halt polling: 1 unless the guest polls itself.
     pub poll_control_msr: u64,
-    /// The SynIC's control register.
-    pub synic_control: u64,
-    /// The SynIC's SINT registers.
-    pub sints: [u64; SINTS],
     /// The vCPU was in guest mode with bit 0 of the PV EOI word set. [`GuestState::pv_eoi`] then says whether it still
     /// was.
     pub pv_eoi_pending: bool,
@@ -78,8 +77,6 @@ pub enum RestoreError {
     BadStealTime(u64),
     /// The VM is not offered PV EOI, or the word is unaligned or not in memory.
     BadPvEoi(u64),
-    /// The VM is not offered a SynIC, or an unmasked SINT has a vector below 16.
-    BadSynic,
     /// The MSR of halt polling is neither 0 nor 1, or it is 0 and the VM is not offered it.
     BadPollControl(u64),
 }
@@ -101,7 +98,6 @@ impl fmt::Display for RestoreError {
             RestoreError::BadPollControl(value) => {
                 write!(f, "poll-control msr {value:#x}: not offered, or reserved bits set")
             }
-            RestoreError::BadSynic => write!(f, "synic: not offered, or a sint with a vector below 16"),
             RestoreError::BadPvEoi(value) => {
                 write!(
                     f,
@@ -121,7 +117,7 @@ impl Guests {
         SavedVcpu {
             guest: at.guest,
             mp_state: at.mp_state,
-            pv_unhalted: at.pv_unhalted,
+            pv_unhalted: at.halt.pv_unhalted,
             pending: at.pending,
             lapic: at.apic.page(),
             lapic_errors: at.apic.errors,
@@ -130,8 +126,6 @@ impl Guests {
             steal_time_msr: at.steal.msr,
             pv_eoi_msr: at.pv_eoi.msr,
             poll_control_msr: at.halt.poll_control_msr(),
-            synic_control: at.apic.synic.control,
-            sints: at.apic.synic.sints,
             pv_eoi_pending: at.pv_eoi.pending,
         }
     }
@@ -145,65 +139,57 @@ impl Guests {
         );
         for (to, from) in self.vcpus.iter_mut().zip(before.vcpus.iter()) {
             to.counters = from.counters;
-            to.pause_window_max = from.pause_window_max;
+            to.spin.window_max = from.spin.window_max;
         }
     }
 }
 
-impl VcpuWing {
-    /// Gives `vcpu` the state `saved`, which may come from anywhere and is checked.
-    pub(crate) fn restore(&mut self, vcpu: VcpuId, saved: &SavedVcpu, now: Nanos) -> Result<(), RestoreError> {
-        if self.guests.vcpus.get(vcpu).is_none() {
-            return Err(RestoreError::UnknownVcpu(vcpu));
-        }
-        if !crate::interrupts::lapic::is_legal_base(saved.apic_base) {
-            return Err(RestoreError::BadApicBase(saved.apic_base));
-        }
-        if saved.pending.nmis > 2 {
-            return Err(RestoreError::BadPending(saved.pending));
-        }
-        if saved.steal_time_msr != 0 && !self.register_steal_time(vcpu, saved.steal_time_msr) {
-            return Err(RestoreError::BadStealTime(saved.steal_time_msr));
-        }
-        self.guests.change_apic(vcpu, |apic| {
-            apic.load(&saved.lapic, saved.apic_base, saved.lapic_errors)
-        });
-        if saved.pv_eoi_msr != 0 && !self.interrupts.register_pv_eoi(vcpu, saved.pv_eoi_msr) {
-            return Err(RestoreError::BadPvEoi(saved.pv_eoi_msr));
-        }
-        let (offered, unused) = (self.guests.vm_of(vcpu).config.synic, Synic::default());
-        let used = (saved.synic_control, saved.sints) != (unused.control, unused.sints);
-        let load = |apic: &mut Lapic| apic.synic.load(saved.synic_control, saved.sints);
-        if used && !(offered && self.guests.change_apic(vcpu, load)) {
-            return Err(RestoreError::BadSynic);
-        }
-        if saved.poll_control_msr != 1 && !self.control_polling(vcpu, saved.poll_control_msr) {
-            return Err(RestoreError::BadPollControl(saved.poll_control_msr));
-        }
-        let at = &mut self.guests.vcpus[vcpu];
-        at.guest = saved.guest;
-        at.mp_state = saved.mp_state;
-        at.pv_unhalted = saved.pv_unhalted;
-        at.apic.load_timer(&saved.timer, now.0);
-        if saved.pv_eoi_pending && !saved.guest.pv_eoi {
-            // The request for an event below covers this EOI too.
-            let _ = at.apic.ended();
-        }
-        at.pending = saved.pending;
-        at.guest.undelivered = None;
-        at.activity = match saved.mp_state {
-            MpState::Runnable => Activity::Run,
-            MpState::Halted | MpState::Uninitialized | MpState::InitReceived => Activity::Block,
-        };
-        at.halt.since = now.0;
-        at.requests.event = true;
-        self.interrupts.restored(vcpu);
-        let at = &mut self.guests.vcpus[vcpu];
-        // The timer moves to the pCPU where the vCPU is loaded first.
-        let (task, deadline) = (at.timer, at.apic.timer.deadline);
-        if let Some(deadline) = deadline {
-            self.threads.timers.arm(Timer::Lapic(task), 0, deadline);
-        }
-        Ok(())
+/// Gives `vcpu` the state `saved`, which may come from anywhere and is checked.
+pub(crate) fn restore(on: &mut Wings, vcpu: VcpuId, saved: &SavedVcpu, now: Nanos) -> Result<(), RestoreError> {
+    if on.guests.vcpus.get(vcpu).is_none() {
+        return Err(RestoreError::UnknownVcpu(vcpu));
     }
+    if !crate::interrupts::lapic::is_legal_base(saved.apic_base) {
+        return Err(RestoreError::BadApicBase(saved.apic_base));
+    }
+    if saved.pending.nmis > 2 {
+        return Err(RestoreError::BadPending(saved.pending));
+    }
+    if saved.steal_time_msr != 0 && !steal_time::register_steal_time(on, vcpu, saved.steal_time_msr) {
+        return Err(RestoreError::BadStealTime(saved.steal_time_msr));
+    }
+    on.guests.change_apic(vcpu, |apic| {
+        apic.load(&saved.lapic, saved.apic_base, saved.lapic_errors)
+    });
+    if saved.pv_eoi_msr != 0 && !pv_eoi::register(on, vcpu, saved.pv_eoi_msr) {
+        return Err(RestoreError::BadPvEoi(saved.pv_eoi_msr));
+    }
+    if saved.poll_control_msr != 1 && !halt::control_polling(on, vcpu, saved.poll_control_msr) {
+        return Err(RestoreError::BadPollControl(saved.poll_control_msr));
+    }
+    let at = &mut on.guests.vcpus[vcpu];
+    at.guest = saved.guest;
+    at.mp_state = saved.mp_state;
+    at.halt.pv_unhalted = saved.pv_unhalted;
+    at.apic.load_timer(&saved.timer, now.0);
+    if saved.pv_eoi_pending && !saved.guest.pv_eoi {
+        // The request for an event below covers this EOI too.
+        let _ = at.apic.ended();
+    }
+    at.pending = saved.pending;
+    at.guest.undelivered = None;
+    at.activity = match saved.mp_state {
+        MpState::Runnable => Activity::Run,
+        MpState::Halted | MpState::Uninitialized | MpState::InitReceived => Activity::Block,
+    };
+    at.halt.since = now.0;
+    at.requests.event = true;
+    on.restored(vcpu);
+    let at = &mut on.guests.vcpus[vcpu];
+    // The timer moves to the pCPU where the vCPU is loaded first.
+    let (task, deadline) = (at.thread.timer, at.apic.timer.deadline);
+    if let Some(deadline) = deadline {
+        on.threads.timers.arm(Timer::Lapic(task), 0, deadline);
+    }
+    Ok(())
 }

@@ -1,23 +1,24 @@
 //! The vCPU wing: the state of a vCPU, and the handlers that its thread executes (docs/spec/host.md, "vCPU states").
 //!
 //! `exit.rs` dispatches exits to their handlers: `halt.rs`, `hypercall.rs`, `msr.rs`, `cpuid.rs`, `userspace.rs`,
-//! `nested.rs`, and those of the interrupt and pause wings. `entry.rs` enters the guest. `wing.rs` defines what all of
-//! them may access.
+//! `nested.rs`, and those of the interrupt and pause wings. `entry.rs` enters the guest.
 
-mod cpuid;
-mod entry;
-mod exit;
-mod halt;
-mod hypercall;
-mod init;
-mod load;
+pub(crate) mod after;
+pub(crate) mod cpuid;
+pub(crate) mod entry;
+pub(crate) mod exit;
+pub(crate) mod halt;
+pub(crate) mod hypercall;
+pub(crate) mod init;
+pub(crate) mod load;
 pub(crate) mod migration;
-mod msr;
-mod nested;
-mod plug;
-mod steal_time;
-mod userspace;
-pub(crate) mod wing;
+pub(crate) mod msr;
+pub(crate) mod nested;
+pub(crate) mod plug;
+pub(crate) mod resume;
+mod state;
+pub(crate) mod steal_time;
+pub(crate) mod userspace;
 
 use core::cell::Cell;
 
@@ -27,166 +28,18 @@ use crate::interrupts::VcpuApic;
 use crate::interrupts::lapic::Lapic;
 use crate::step::Step;
 
-/// The vCPU's position relative to guest mode, as a sender of requests sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// In host code, or its thread does not run. It checks requests before it enters.
-    Outside,
-    /// In guest mode. It needs an IPI to check requests.
-    InGuest,
-    /// In guest mode, and that IPI has been sent.
-    Exiting,
-}
+pub(crate) use state::{Activity, Armed, Halt, IpiRecord, Mode, Pid, PvEoi, Requests, Spin, Steal, VcpuThread};
+pub use state::{MpState, PendingEvents};
 
-/// Whether the guest executes, has halted, or waits to be started (KVM's `mp_state`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum MpState {
-    /// The guest executes.
-    #[default]
-    Runnable,
-    /// It executed HLT and waits.
-    Halted,
-    /// It has never run and waits for INIT.
-    Uninitialized,
-    /// INIT has reset it and it waits for SIPI.
-    InitReceived,
-}
-
-/// What the vCPU's thread does when it has a pCPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Activity {
-    /// It enters the guest.
-    Run,
-    /// It polls for the end of a halt until this time.
-    Poll {
-        /// Nanoseconds since power-on.
-        until: u64,
-    },
-    /// It sleeps in a halt, or has just been woken.
-    Block,
-    /// It sleeps after a pause exit, in the handler of 2.6.33.
-    PauseSleep,
-    /// It has ended.
-    Dead,
-}
-
-/// Pending events outside the LAPIC's registers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct PendingEvents {
-    /// Non-maskable interrupts to inject: at most two, or one while another is handled.
-    pub nmis: u8,
-    /// A non-maskable interrupt is handled. Until IRET no other is injected.
-    pub nmi_blocked: bool,
-    /// A pending INIT.
-    pub init: bool,
-    /// A pending SIPI with its vector.
-    pub sipi: Option<u8>,
-    /// A vector that was injected and not delivered. It is in ISR already, that of its LAPIC or of the PICs.
-    pub undelivered: Option<u8>,
-}
-
-impl PendingEvents {
-    /// Adds a non-maskable interrupt. KVM keeps as many as hardware can: one that is handled, and one behind it.
-    pub(crate) fn add_nmi(&mut self) {
-        let most = if self.nmi_blocked { 1 } else { 2 };
-        self.nmis = (self.nmis + 1).min(most);
-    }
-
-    pub(crate) fn has_nmi(&self) -> bool {
-        self.nmis > 0 && !self.nmi_blocked
-    }
-}
-
-/// Work to be done before the next entry (docs/spec/host.md, "Requests").
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Requests {
-    /// Evaluate pending interrupts.
-    pub(crate) event: bool,
-    /// Update the steal-time record.
-    pub(crate) steal_update: bool,
-    /// Switch APIC virtualization on or off.
-    pub(crate) apic_update: bool,
-}
-
-impl Requests {
-    /// Returns whether there is a request.
-    pub(crate) fn any(&self) -> bool {
-        self.event || self.steal_update || self.apic_update
-    }
-}
-
-/// The polling time of halts, and the course of the present halt.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HaltPoll {
-    /// Polling time of the next halt. Nanoseconds.
-    pub(crate) poll_ns: u64,
-    /// When the present halt began.
-    pub(crate) since: u64,
-    /// When its polling ended without a wakeup.
-    pub(crate) blocked_at: Option<u64>,
-    /// The guest polls itself: the host must not.
-    pub(crate) guest_polls: bool,
-}
-
-impl HaltPoll {
-    /// Returns the value of the MSR.
-    pub(crate) fn poll_control_msr(&self) -> u64 {
-        u64::from(!self.guest_polls)
-    }
-}
-
-/// The steal-time record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Steal {
-    /// The value of the MSR.
-    pub(crate) msr: u64,
-    /// How much of the thread's waiting time has been reported. Nanoseconds.
-    pub(crate) seen_ns: u64,
-    /// The host has set the preempted flag of the record.
-    pub(crate) preempted: bool,
-}
-
-/// The PV EOI word.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PvEoi {
-    /// The value of the MSR.
-    pub(crate) msr: u64,
-    /// The vCPU is in guest mode with the bit set. The next exit tells whether the guest has cleared it.
-    pub(crate) pending: bool,
-}
-
-/// A reference to a thread that stays valid after its end: numbers are reused, generations are not (docs/spec/host.md,
-/// "Threads of vCPUs").
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pid {
-    /// The thread's number.
-    pub(crate) task: TaskId,
-    /// How many threads had that number before.
-    pub(crate) generation: u32,
-}
-
-/// The last IPIs of a vCPU, for IPI-aware yield.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct IpiRecord {
-    /// The last IPI sent: index of the receiver, vector, time.
-    pub(crate) sent: Option<(u32, u8, u64)>,
-    /// The last IPI received: index of the sender, vector.
-    pub(crate) received: Option<(u32, u8)>,
-}
-
-/// A vCPU.
+/// A vCPU. Its state is divided by wing: `thread` and `halt` are this wing's, `spin` the pause wing's, `apic`,
+/// `virtualization` and `pv_eoi` the interrupt wing's.
 #[derive(Clone, Debug)]
 pub(crate) struct Vcpu {
     pub(crate) id: VcpuId,
     pub(crate) vm: VmId,
     /// Its index in its VM, which is its initial APIC ID.
     pub(crate) index: u32,
-    /// The thread that has it in `KVM_RUN`, or had it last.
-    pub(crate) task: TaskId,
-    /// The thread as other vCPUs find it, possibly after its end.
-    pub(crate) pid: Pid,
-    /// Number of its LAPIC timer, which is that of its first thread.
-    pub(crate) timer: TaskId,
+    pub(crate) thread: VcpuThread,
     pub(crate) state: VcpuState,
     pub(crate) activity: Activity,
     pub(crate) mode: Cell<Mode>,
@@ -195,40 +48,11 @@ pub(crate) struct Vcpu {
     pub(crate) guest: GuestState,
     pub(crate) mp_state: MpState,
     pub(crate) pending: PendingEvents,
-    /// Writes to CR8 cause exits.
-    pub(crate) cr8_intercepted: bool,
-    /// A kick is latched: the present or the next halt ends at once.
-    pub(crate) pv_unhalted: bool,
+    pub(crate) armed: Armed,
     /// It executes a guest of its own.
     pub(crate) nested: bool,
-    /// Its thread is to leave: its VM ends.
-    pub(crate) unplugged: bool,
-    /// It lost its pCPU while it could continue.
-    pub(crate) preempted: bool,
-    /// It would use a pCPU if it had one.
-    pub(crate) ready: bool,
-    /// The guest was at CPL 0 when it was preempted.
-    pub(crate) preempted_in_kernel: bool,
-    /// It is in the handler of a pause exit, or has yielded there.
-    pub(crate) in_spin_loop: bool,
-    /// It is in that handler, and may be the target of the next directed yield all the same.
-    pub(crate) dy_eligible: bool,
-    /// The window of its pause loops, in the unit of the CPU.
-    pub(crate) pause_window: u32,
-    /// The largest window at any pause exit.
-    pub(crate) pause_window_max: u32,
-    pub(crate) ipi: IpiRecord,
-    /// Its thread has had a pCPU before. When it gets one again, the window shrinks.
-    pub(crate) ran: bool,
-    /// The pCPU where it was last loaded.
-    pub(crate) cpu: Option<u32>,
-    /// Its last entry opened an interrupt window.
-    pub(crate) window: bool,
-    /// The output of the VM's PICs is high.
-    pub(crate) external: bool,
-    /// An interrupt of the PICs waits until it enables interrupts.
-    pub(crate) external_waits: bool,
-    pub(crate) halt: HaltPoll,
+    pub(crate) spin: Spin,
+    pub(crate) halt: Halt,
     pub(crate) steal: Steal,
     pub(crate) pv_eoi: PvEoi,
     pub(crate) apic: Lapic,
@@ -243,9 +67,17 @@ impl Vcpu {
             id,
             vm,
             index,
-            task,
-            pid: Pid { task, generation: 0 },
-            timer: task,
+            thread: VcpuThread {
+                task,
+                pid: Pid { task, generation: 0 },
+                timer: task,
+                cpu: None,
+                ran: false,
+                ready: true,
+                preempted: false,
+                preempted_in_kernel: false,
+                unplugged: false,
+            },
             state: VcpuState::Woken,
             activity: Activity::Run,
             mode: Cell::new(Mode::Outside),
@@ -253,24 +85,10 @@ impl Vcpu {
             guest: GuestState::default(),
             mp_state: MpState::Runnable,
             pending: PendingEvents::default(),
-            cr8_intercepted: false,
-            pv_unhalted: false,
+            armed: Armed::default(),
             nested: false,
-            unplugged: false,
-            preempted: false,
-            ready: true,
-            preempted_in_kernel: false,
-            in_spin_loop: false,
-            dy_eligible: false,
-            pause_window: 0,
-            pause_window_max: 0,
-            ipi: IpiRecord::default(),
-            ran: false,
-            cpu: None,
-            window: false,
-            external: false,
-            external_waits: false,
-            halt: HaltPoll::default(),
+            spin: Spin::default(),
+            halt: Halt::default(),
             steal: Steal::default(),
             pv_eoi: PvEoi::default(),
             apic: Lapic::new(index),
@@ -283,7 +101,7 @@ impl Vcpu {
     pub(crate) fn switch_off(&mut self) {
         self.state = VcpuState::Dead;
         self.activity = Activity::Dead;
-        self.ready = false;
+        self.thread.ready = false;
     }
 
     /// Changes the state to `state`, and reports the change.
@@ -297,7 +115,7 @@ impl Vcpu {
     /// Takes over pending events and CR8 from the exit information.
     pub(crate) fn take_from_exit(&mut self) {
         self.pending.undelivered = self.guest.undelivered.take();
-        if !self.cr8_intercepted && !self.virtualization.keeps_cr8() {
+        if !self.armed.cr8 && !self.virtualization.keeps_cr8() {
             self.apic.set_cr8(self.guest.cr8);
         }
     }
@@ -312,10 +130,10 @@ impl Vcpu {
         match self.mp_state {
             MpState::Runnable => true,
             MpState::Halted => {
-                self.pv_unhalted
+                self.halt.pv_unhalted
                     || self.pending.init
                     || self.pending.has_nmi()
-                    || (self.guest.interrupts_enabled && (self.has_external() || self.apic.deliverable().is_some()))
+                    || (self.guest.interrupts_enabled && self.apic.deliverable().is_some())
             }
             MpState::Uninitialized => self.pending.init,
             MpState::InitReceived => self.pending.init || self.pending.sipi.is_some(),
@@ -325,11 +143,6 @@ impl Vcpu {
     /// Returns whether an interrupt is pending that the guest would take with interrupts enabled, or is posted.
     pub(crate) fn has_interrupt(&mut self) -> bool {
         self.virtualization.is_posted() || self.apic.deliverable().is_some()
-    }
-
-    /// Returns whether an interrupt of the PICs is pending that its LAPIC passes on.
-    pub(crate) fn has_external(&self) -> bool {
-        self.external && self.apic.passes_external()
     }
 
     /// Injects a pending non-maskable interrupt with the next entry.
@@ -366,7 +179,7 @@ mod tests {
         type Reason = (fn(&mut Vcpu), [bool; 3]);
         let reasons: [Reason; 6] = [
             (|_| (), [false, false, false]),
-            (|vcpu| vcpu.pv_unhalted = true, [true, false, false]),
+            (|vcpu| vcpu.halt.pv_unhalted = true, [true, false, false]),
             (|vcpu| vcpu.pending.init = true, [true, true, true]),
             (|vcpu| vcpu.pending.nmis = 1, [true, false, false]),
             (|vcpu| vcpu.pending.sipi = Some(7), [false, false, true]),

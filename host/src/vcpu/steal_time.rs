@@ -6,53 +6,51 @@ use crate::boundary::{Command, Cost, PcpuId, VcpuId};
 use crate::guests::Guests;
 use crate::step::Step;
 use crate::vcpu::Steal;
-use crate::vcpu::wing::VcpuWing;
+use crate::wings::Wings;
 
-impl VcpuWing {
-    /// Writes the steal-time MSR of `vcpu`. Returns `false` if that faults.
-    pub(crate) fn register_steal_time(&mut self, vcpu: VcpuId, value: u64) -> bool {
-        let vm = self.guests.vcpus[vcpu].vm;
-        if !self.guests.vms[vm].config.steal_time || value & msr::STEAL_TIME_RESERVED != 0 {
-            return false;
-        }
-        let seen_ns = self.waited_ns(vcpu);
-        let at = &mut self.guests.vcpus[vcpu];
-        // Time stolen before there was a record is not reported.
-        at.steal = Steal {
-            msr: value,
-            seen_ns,
-            preempted: false,
-        };
-        at.requests.steal_update = true;
-        true
+/// Writes the steal-time MSR of `vcpu`. Returns `false` if that faults.
+pub(crate) fn register_steal_time(on: &mut Wings, vcpu: VcpuId, value: u64) -> bool {
+    let vm = on.guests.vcpus[vcpu].vm;
+    if !on.guests.vms[vm].config.steal_time || value & msr::STEAL_TIME_RESERVED != 0 {
+        return false;
     }
+    let seen_ns = waited_ns(on, vcpu);
+    let at = &mut on.guests.vcpus[vcpu];
+    // Time stolen before there was a record is not reported.
+    at.steal = Steal {
+        msr: value,
+        seen_ns,
+        preempted: false,
+    };
+    at.requests.steal_update = true;
+    true
+}
 
-    /// Returns how long the thread of `vcpu` has been runnable without running, in total. Nanoseconds.
-    pub(crate) fn waited_ns(&self, vcpu: VcpuId) -> u64 {
-        self.threads.sched.run_delay(self.guests.vcpus[vcpu].task)
-    }
+/// Returns how long the thread of `vcpu` has been runnable without running, in total. Nanoseconds.
+pub(crate) fn waited_ns(on: &Wings, vcpu: VcpuId) -> u64 {
+    on.threads.sched.run_delay(on.guests.vcpus[vcpu].thread.task)
+}
 
-    /// Before entry: adds the time stolen since the last update, and clears the preempted flag.
-    pub(crate) fn update_steal_time(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
-        let Some(address) = self.guests.steal_record(vcpu) else {
-            return;
-        };
-        let delay = self.waited_ns(vcpu);
-        let vm = self.guests.vcpus[vcpu].vm;
-        let flush = self.guests.vms[vm].config.pv_tlb_flush;
-        let at = &mut self.guests.vcpus[vcpu];
-        let steal = delay - at.steal.seen_ns;
-        at.steal.seen_ns = delay;
-        at.steal.preempted = false;
-        step.charge(Cost::StealTime, 1);
-        step.out.push(Command::StealTime {
-            pcpu: PcpuId(step.pcpu),
-            vcpu,
-            address,
-            steal,
-            flush,
-        });
-    }
+/// Before entry: adds the time stolen since the last update, and clears the preempted flag.
+pub(crate) fn update_steal_time(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
+    let Some(address) = on.guests.steal_record(vcpu) else {
+        return;
+    };
+    let delay = waited_ns(on, vcpu);
+    let vm = on.guests.vcpus[vcpu].vm;
+    let flush = on.guests.vms[vm].config.pv_tlb_flush;
+    let at = &mut on.guests.vcpus[vcpu];
+    let steal = delay - at.steal.seen_ns;
+    at.steal.seen_ns = delay;
+    at.steal.preempted = false;
+    step.charge(Cost::StealTime, 1);
+    step.out.push(Command::StealTime {
+        pcpu: PcpuId(step.pcpu),
+        vcpu,
+        address,
+        steal,
+        flush,
+    });
 }
 
 impl Guests {

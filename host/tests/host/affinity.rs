@@ -1,7 +1,7 @@
 //! vCPUs that are sent to a pCPU, while they run, wait and sleep.
 
 use holdfast_abi::lapic;
-use holdfast_host::{Event, HostConfig, PcpuId, VcpuId, VmConfig, VmId};
+use holdfast_host::{Event, HostConfig, PcpuId, VcpuId, VmConfig, VmId, VmmEvent};
 
 use crate::rig::{Cpu, Rig, some_guest};
 use crate::world::Rng;
@@ -40,7 +40,7 @@ fn vcpus_run_where_they_are_sent() {
                 let only = Some(PcpuId(to)).filter(|only| only.0 < 3);
                 allowed[vcpu as usize] = only;
                 let vcpu = VcpuId(vcpu as u32);
-                rig.event(Event::Affinity { pcpu, vcpu, only });
+                rig.event(Event::Vmm(VmmEvent::Affinity { pcpu, vcpu, only }));
                 rig.pass(10_000);
                 sent += 1;
             }
@@ -49,12 +49,12 @@ fn vcpus_run_where_they_are_sent() {
                 let Some(pcpu) = (0..3).find(|&pcpu| rig.guest_on(pcpu).is_none()) else {
                     continue;
                 };
-                rig.event(Event::Msi {
+                rig.event(Event::Vmm(VmmEvent::Msi {
                     pcpu: PcpuId(pcpu),
                     vm: VmId(0),
                     address: holdfast_abi::msi::address(to as u8),
                     data: 0x41,
-                });
+                }));
             }
         }
         for pcpu in 0..3 {

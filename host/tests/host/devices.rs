@@ -2,7 +2,7 @@
 
 use holdfast_abi::{cpuid, ioapic, lapic as reg, msi, msr};
 use holdfast_host::{
-    Event, Exit, HostConfig, Nanos, PcpuId, RestoreError, SavedIoapic, VcpuId, VcpuState, VmConfig, VmId,
+    Event, Exit, HostConfig, Nanos, PcpuId, RestoreError, SavedIoapic, VcpuId, VcpuState, VmConfig, VmId, VmmEvent,
 };
 
 use crate::world::{Guest, MS, Op, World, apic, places};
@@ -45,23 +45,23 @@ fn at_power_on(config: &HostConfig, ops: &[Op]) -> World {
 }
 
 fn msi(world: &mut World, address: u64, data: u32) {
-    world.handle(Event::Msi {
+    world.handle(Event::Vmm(VmmEvent::Msi {
         pcpu: DEVICES,
         vm: VmId(0),
         address,
         data,
-    });
+    }));
     let soon = world.now + MS / 2;
     world.run_until(soon);
 }
 
 fn line(world: &mut World, pin: u32, level: bool) {
-    world.handle(Event::Line {
+    world.handle(Event::Vmm(VmmEvent::Line {
         pcpu: DEVICES,
         vm: VmId(0),
         pin,
         level,
-    });
+    }));
     let soon = world.now + MS / 2;
     world.run_until(soon);
 }
@@ -222,12 +222,12 @@ fn a_level_that_never_ends_leaves_the_guest_time_after_ten_thousand() {
         &HostConfig::default(),
         &pin_register(ioapic::REDIRECTION + 2 * 5, level),
     );
-    world.handle(Event::Line {
+    world.handle(Event::Vmm(VmmEvent::Line {
         pcpu: DEVICES,
         vm: VmId(0),
         pin: 5,
         level: true,
-    });
+    }));
     // Far more than ten thousand rounds would fit.
     let begin = world.now;
     let (mut last, mut longest) = (begin, 0);
@@ -275,12 +275,12 @@ fn an_asserted_level_interrupts_on_after_a_migration_at_any_moment_until_it_fall
     let open = pin_register(ioapic::REDIRECTION + 2 * 5, level);
     for at in 0..40 {
         let mut from = world(&HostConfig::default(), &open);
-        from.handle(Event::Line {
+        from.handle(Event::Vmm(VmmEvent::Line {
             pcpu: DEVICES,
             vm: VmId(0),
             pin: 5,
             level: true,
-        });
+        }));
         // Some moments are in a handler, and some in the long pause after ten thousand interrupts.
         from.run_until(MS + at * 2 * MS + at * 700);
         let mut to = migrate(from);

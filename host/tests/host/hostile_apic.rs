@@ -4,7 +4,7 @@
 //! `docs/fuzzing.md` has the command that runs this for as long as wanted.
 
 use holdfast_abi::{ioapic, lapic as reg, msr};
-use holdfast_host::{Event, Exit, HostConfig, PcpuId, VmConfig, VmId};
+use holdfast_host::{Event, Exit, HostConfig, PcpuId, VmConfig, VmId, VmmEvent};
 use proptest::prelude::*;
 
 use crate::apic_model::{self, Setup, Shape};
@@ -139,19 +139,19 @@ fn fuzz(seed: u64) {
     for step in 1..40 {
         world.run_until(step * 250_000);
         world.handle(if rng.below(2) == 0 {
-            Event::Msi {
+            Event::Vmm(VmmEvent::Msi {
                 pcpu: DEVICES,
                 vm: VmId(0),
                 address: address(&mut rng) ^ (8 * rng.below(2)),
                 data: value(&mut rng) as u32,
-            }
+            })
         } else {
-            Event::Line {
+            Event::Vmm(VmmEvent::Line {
                 pcpu: DEVICES,
                 vm: VmId(0),
                 pin: rng.below(24) as u32,
                 level: rng.below(2) == 0,
-            }
+            })
         });
         world.check_no_lost_wakeup();
     }

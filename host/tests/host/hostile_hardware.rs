@@ -4,7 +4,7 @@
 //! Whether they get the right ones in the right order, `apic_model` says. `docs/fuzzing.md` has the commands.
 
 use holdfast_abi::{lapic, msr};
-use holdfast_host::{AvicDriver, Event, Exit, HostConfig, Inhibit, PcpuId, VmConfig, VmId};
+use holdfast_host::{AvicDriver, Event, Exit, HostConfig, Inhibit, Inhibits, PcpuId, VmConfig, VmId, VmmEvent};
 use proptest::prelude::*;
 
 use crate::apic_model::Fault;
@@ -27,6 +27,18 @@ struct Hostility {
     quiet: u32,
 }
 
+/// Returns the inhibit reasons of a VM's configuration: any in one of eight runs, otherwise none.
+fn configured(seed: u64) -> Inhibits {
+    let mut reasons = Inhibits::NONE;
+    if seed % 8 == 7 {
+        let mut random = Rng(seed);
+        for reason in Inhibit::ALL {
+            reasons.set(reason, random.below(4) == 0);
+        }
+    }
+    reasons
+}
+
 impl Hostility {
     fn new(seed: u64, fault: Fault) -> Hostility {
         let mut random = Rng(seed);
@@ -42,6 +54,7 @@ impl Hostility {
             split_irqchip: random.below(2) == 0,
             msi_ext_dest_id: random.below(2) == 0,
             waits_for_sipi: random.below(4) == 0,
+            apic_inhibits: configured(seed),
             ..VmConfig::default()
         };
         let (vcpus, pcpus) = (1 + random.below(5) as u32, 2 + random.below(3) as u32);
@@ -121,24 +134,24 @@ impl Hostility {
         let vm = VmId(0);
         let (data, destination, pin) = (self.interrupt(), self.destination(), self.random.below(24) as u32);
         let event = match self.random.below(8) {
-            0 => Event::Inhibit {
+            0 => Event::Vmm(VmmEvent::Inhibit {
                 pcpu,
                 vm,
-                reason: [Inhibit::BlockIrq, Inhibit::PitReinject][self.random.below(2) as usize],
+                reason: Inhibit::ALL[self.random.below(14) as usize],
                 inhibited: self.random.below(3) == 0,
-            },
-            1..4 => Event::Line {
+            }),
+            1..4 => Event::Vmm(VmmEvent::Line {
                 pcpu,
                 vm,
                 pin: pin % 4,
                 level: self.random.below(2) == 0,
-            },
-            _ => Event::Msi {
+            }),
+            _ => Event::Vmm(VmmEvent::Msi {
                 pcpu,
                 vm,
                 address: 0xfee0_0000 ^ u64::from(destination & 0xffff) << 12 ^ (self.random.below(4) << 2),
                 data,
-            },
+            }),
         };
         self.rig.event(event);
     }
@@ -216,22 +229,11 @@ impl Hostility {
         }
     }
 
-    /// Writes to the PICs and the PIT, mostly what makes them interrupt, and now and then reads them.
+    /// Writes to a port, which has no device.
     fn use_ports(&mut self, pcpu: u32, vcpu: u32) {
-        let ports = [0x20, 0x21, 0x21, 0xa0, 0xa1, 0x40, 0x40, 0x43];
-        let port = ports[self.random.below(8) as usize];
-        let any = self.word() as u8;
-        let value = match (port, self.random.below(4)) {
-            (_, 0) => any,
-            (0x20 | 0xa0, _) => [0x11, 0x13, 0x20, 0x60][usize::from(any & 3)],
-            (0x43, _) => [0x34, 0x30, 0x36, 0x12][usize::from(any & 3)],
-            (0x40, _) => 1,
-            _ => [0x31, 0x41, 3, 0][usize::from(any & 3)],
-        };
-        let value = u32::from(value);
+        let (port, value) = (self.random.below(1 << 16) as u16, self.word());
         self.go_on(pcpu, vcpu, |rig| rig.exit(pcpu, Exit::PortWrite { port, value }));
-        self.go_on(pcpu, vcpu, |rig| rig.exit(pcpu, Exit::PortRead { port }));
-        let lint0 = [0x700, 0x700, lapic::LVT_MASKED][usize::from(any) % 3];
+        let lint0 = [0x700, 0x700, lapic::LVT_MASKED][value as usize % 3];
         self.go_on(pcpu, vcpu, |rig| rig.store(pcpu, lapic::LVT_LINT0, lint0));
     }
 

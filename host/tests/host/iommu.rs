@@ -5,7 +5,7 @@ use holdfast_abi::iommu::GA_LOG_ENTRIES;
 use holdfast_abi::{lapic, msi};
 use holdfast_host::apicv::posting::PostingFaults;
 use holdfast_host::avic::handshake::AvicFaults;
-use holdfast_host::{Event, HostConfig, Inhibit, PcpuId, Run, VcpuId, VmConfig, VmId};
+use holdfast_host::{Event, HostConfig, Inhibit, PcpuId, Run, VcpuId, VmConfig, VmId, VmmEvent};
 use holdfast_machine::iommu::{Delivery, Notice};
 
 use crate::hardware::Part;
@@ -142,18 +142,18 @@ impl Waiters {
         let event = match self.random.below(2) {
             0 => {
                 *inhibited = !*inhibited;
-                Event::Inhibit {
+                Event::Vmm(VmmEvent::Inhibit {
                     pcpu,
                     vm: VmId(0),
                     reason: Inhibit::BlockIrq,
                     inhibited: *inhibited,
-                }
+                })
             }
-            _ => Event::Affinity {
+            _ => Event::Vmm(VmmEvent::Affinity {
                 pcpu,
                 vcpu: VcpuId(self.random.below(u64::from(self.vcpus)) as u32),
                 only: Some(PcpuId(self.random.below(u64::from(self.pcpus)) as u32)),
-            },
+            }),
         };
         self.rig.event(event);
     }

@@ -23,7 +23,6 @@ mod rig;
 mod spin;
 mod storm;
 mod tasks;
-mod ticks;
 mod userspace;
 mod windows;
 mod world;

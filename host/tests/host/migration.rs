@@ -172,9 +172,6 @@ fn foreign_state_is_checked() {
         restore(&mut world, 0, &bad_steal),
         Err(RestoreError::BadStealTime(0x1003))
     );
-    let mut bad_synic = good;
-    bad_synic.sints[3] = 0x41;
-    assert_eq!(restore(&mut world, 0, &bad_synic), Err(RestoreError::BadSynic));
     for (nmis, undelivered, legal) in [(2, Some(16), true), (3, None, false), (0, Some(15), true)] {
         let pending = PendingEvents {
             nmis,

@@ -2,8 +2,8 @@
 
 use holdfast_abi::lapic as reg;
 use holdfast_host::{
-    Command, Cost, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Nanos, NestedInhibit, PcpuId, Run, VcpuId,
-    VmConfig, VmId,
+    Command, Cost, Event, Exit, GuestState, HardwareEvent, Host, HostConfig, HostInterrupt, Nanos, NestedInhibit,
+    PcpuId, Run, VcpuId, VmConfig, VmId,
 };
 
 use crate::hardware::Part;
@@ -44,7 +44,7 @@ impl One {
                 ..GuestState::default()
             },
         );
-        let event = Event::Exit { pcpu, exit, guest };
+        let event = Event::Hardware(HardwareEvent::Exit { pcpu, exit, guest });
         self.host.handle(event, Nanos(self.now), &mut self.last);
     }
 

@@ -3,7 +3,7 @@
 use holdfast_abi::{lapic, msr};
 use holdfast_host::{
     Command, Event, Exit, HostConfig, MpState, Nanos, PcpuId, Planted, PlugFaults, Quota, Run, VcpuId, VcpuState,
-    VmConfig, VmGroup, VmId,
+    VmConfig, VmGroup, VmId, VmmEvent,
 };
 
 use crate::world::{Guest, MS, Op, World, apic, places};
@@ -65,7 +65,7 @@ fn a_vm_that_ends_leaves_the_cpus_to_the_others_and_its_ids_to_the_next() {
         world.run_until(100 * MS);
         assert!(world.guests[0].injected.len() > 100, "its timer ticks");
         world.trace = Some(Vec::new());
-        by_vmm(&mut world, |pcpu| Event::VmEnds { pcpu, vm: first });
+        by_vmm(&mut world, |pcpu| Event::Vmm(VmmEvent::VmEnds { pcpu, vm: first }));
         let later = world.now + 20 * MS;
         world.run_until(later);
         let ended = |command: &Command| *command == Command::VmEnded { vm: first };
@@ -84,7 +84,7 @@ fn a_vm_that_ends_leaves_the_cpus_to_the_others_and_its_ids_to_the_next() {
             .splice(0..3, [ticker(), Guest::hog(), Guest::hog()].map(off));
         assert_eq!(world.host.add_vm(&own, 3, &[]), Ok(first));
         assert_eq!(world.counter(first, "exits"), 0);
-        by_vmm(&mut world, |pcpu| Event::VmStarts { pcpu, vm: first });
+        by_vmm(&mut world, |pcpu| Event::Vmm(VmmEvent::VmStarts { pcpu, vm: first }));
         let end = world.now + 100 * MS;
         world.run_until(end);
         assert!(world.guests[0].injected.len() > 100, "its timer ticks");
@@ -105,7 +105,7 @@ fn a_vm_that_is_added_while_the_host_runs_waits_until_it_is_started() {
     world.guests.push(off(Guest::hog()));
     world.run_until(50 * MS);
     assert_eq!(ran(&world, 1..2), 0);
-    by_vmm(&mut world, |pcpu| Event::VmStarts { pcpu, vm: next });
+    by_vmm(&mut world, |pcpu| Event::Vmm(VmmEvent::VmStarts { pcpu, vm: next }));
     world.run_until(150 * MS);
     assert!(ran(&world, 1..2) > 40 * MS);
 }
@@ -136,7 +136,7 @@ fn leaves_nothing(faults: PlugFaults) -> [bool; 2] {
     world.start();
     world.run_until(20 * MS);
     let vcpu = VcpuId(1);
-    by_vmm(&mut world, |pcpu| Event::VmEnds { pcpu, vm });
+    by_vmm(&mut world, |pcpu| Event::Vmm(VmmEvent::VmEnds { pcpu, vm }));
     while world.guests[1].life != VcpuState::Dead {
         let next = world.now + 100_000;
         world.run_until(next);
@@ -218,12 +218,12 @@ fn a_vm_in_the_place_of_one_that_ended_has_its_quota() {
     let vm = world.add_vm(&limited, &[], vec![Guest::hog()]);
     world.start();
     world.run_until(250 * MS);
-    by_vmm(&mut world, |pcpu| Event::VmEnds { pcpu, vm });
+    by_vmm(&mut world, |pcpu| Event::Vmm(VmmEvent::VmEnds { pcpu, vm }));
     world.run_until(500 * MS);
     let before = world.host.vm_throttling(vm, Nanos(world.now)).expect("a quota");
     assert_eq!(world.host.add_vm(&limited, 1, &[]), Ok(vm));
     world.guests[1] = off(Guest::hog());
-    by_vmm(&mut world, |pcpu| Event::VmStarts { pcpu, vm });
+    by_vmm(&mut world, |pcpu| Event::Vmm(VmmEvent::VmStarts { pcpu, vm }));
     let end = world.now + 1_000 * MS;
     world.run_until(end);
     let after = world.host.vm_throttling(vm, Nanos(world.now)).expect("the same quota");

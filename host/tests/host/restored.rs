@@ -15,7 +15,6 @@ const NOW: Nanos = Nanos(5 * MS);
 fn offers() -> VmConfig {
     VmConfig {
         pv_eoi: true,
-        synic: true,
         ..VmConfig::default()
     }
 }
@@ -65,9 +64,7 @@ proptest! {
         steal_time_msr in prop_oneof![Just(0u64), Just(0x4001), Just(0x8000)],
         poll_control_msr in Just(1u64),
         pv_eoi_msr in prop_oneof![Just(0u64), Just(0x2005), Just(0x2004)],
-        (synic_control, sints) in (any::<u64>(), any::<[u64; 16]>()),
     ) {
-        let sints = sints.map(|sint| if sint as u8 >= 16 { sint } else { sint | msr::HV_SINT_MASKED });
         let modes = [0, msr::APIC_BASE_ENABLE, msr::APIC_BASE_ENABLE | msr::APIC_BASE_X2APIC];
         let mut lapic = <[u32; 64]>::try_from(words).expect("64 words");
         if mode == 2 {
@@ -86,8 +83,6 @@ proptest! {
             steal_time_msr,
             pv_eoi_msr,
             poll_control_msr,
-            synic_control,
-            sints,
             pv_eoi_pending: false,
         };
         let mut world = world();

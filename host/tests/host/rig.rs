@@ -3,8 +3,8 @@
 
 use holdfast_abi::{lapic, msr, posted};
 use holdfast_host::{
-    ApicRegisters, Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Nanos, PcpuId, Run, VcpuId,
-    VcpuState, VmConfig, VmId,
+    ApicRegisters, Command, Event, Exit, GuestState, HardwareEvent, Host, HostConfig, HostInterrupt, Nanos, PcpuId,
+    Run, VcpuId, VmConfig,
 };
 use holdfast_machine::avic::AvicHardware;
 use holdfast_machine::iommu::{Delivery, Iommu, Notice};
@@ -98,11 +98,6 @@ impl Rig {
             to.cpus[vcpu as usize].window = false;
             to.cpus[vcpu as usize].cr8_intercepted = false;
         }
-        for vm in 0..1 + u32::from(self.second_vm) {
-            let saved = self.host.save_legacy(VmId(vm), Nanos(self.now));
-            let now = Nanos(to.now);
-            to.host.restore_legacy(VmId(vm), &saved, now).expect("a VM");
-        }
         to.start();
         to
     }
@@ -134,7 +129,7 @@ impl Rig {
         }
         let guest = self.state(vcpu, GuestState::default());
         let pcpu = PcpuId(pcpu);
-        self.event(Event::Exit { pcpu, exit, guest });
+        self.event(Event::Hardware(HardwareEvent::Exit { pcpu, exit, guest }));
     }
 
     fn apply(&mut self, out: Vec<Command>) {
@@ -317,12 +312,12 @@ impl Rig {
             }
             Coming::ByHardware(Signal::Notification(to, vector)) => match at(to) {
                 Some(Run::Guest { vcpu, .. }) if self.hardware(vcpu.0).notified(vector) => self.evaluate(vcpu.0),
-                Some(Run::Poll(_)) => self.event(Event::Posted { pcpu: PcpuId(to) }),
+                Some(Run::Poll(_)) => self.event(Event::Hardware(HardwareEvent::Posted { pcpu: PcpuId(to) })),
                 _ => {}
             },
             Coming::ByHardware(Signal::Doorbell(to)) => match at(to) {
                 Some(Run::Guest { vcpu, .. }) => self.evaluate(vcpu.0),
-                Some(Run::Poll(_)) => self.event(Event::Posted { pcpu: PcpuId(to) }),
+                Some(Run::Poll(_)) => self.event(Event::Hardware(HardwareEvent::Posted { pcpu: PcpuId(to) })),
                 _ => {}
             },
         }
@@ -333,7 +328,7 @@ impl Rig {
             return self.exit(pcpu, Exit::ExternalInterrupt(interrupt));
         }
         let pcpu = PcpuId(pcpu);
-        self.event(Event::Interrupt { pcpu, interrupt });
+        self.event(Event::Hardware(HardwareEvent::Interrupt { pcpu, interrupt }));
     }
 
     /// Signals the interrupt of a device. Returns how the IOMMU delivers it.

@@ -2,7 +2,7 @@
 //! doubled by live migration, or by switching the hardware off and on.
 
 use holdfast_abi::{lapic, msr};
-use holdfast_host::{AvicDriver, Event, HostConfig, Inhibit, PcpuId, VmConfig, VmId};
+use holdfast_host::{AvicDriver, Event, HostConfig, Inhibit, PcpuId, VmConfig, VmId, VmmEvent};
 
 use crate::hardware::{PARTS, Part};
 use crate::rig::{Cpu, Rig, some_guest};
@@ -128,12 +128,12 @@ impl Storm {
     /// Interrupts one vCPU by a device, so that not all sleep.
     fn device(&mut self) {
         let to = self.random.below(u64::from(self.vcpus));
-        self.rig.event(Event::Msi {
+        self.rig.event(Event::Vmm(VmmEvent::Msi {
             pcpu: PcpuId(0),
             vm: VmId(0),
             address: 0xfee0_0000 | to << 12,
             data: u32::from(DEVICE),
-        });
+        }));
     }
 
     fn send(&mut self, pcpu: u32, vcpu: u32) {
@@ -279,12 +279,12 @@ fn switching_hardware_off_and_on_under_load_loses_no_interrupt() {
             if let Some(pcpu) = pcpu.map(PcpuId) {
                 inhibited = !inhibited;
                 let (vm, reason) = (VmId(0), Inhibit::BlockIrq);
-                storm.rig.event(Event::Inhibit {
+                storm.rig.event(Event::Vmm(VmmEvent::Inhibit {
                     pcpu,
                     vm,
                     reason,
                     inhibited,
-                });
+                }));
             }
         }
         assert!(storm.drains(), "seed {seed}, {part:?}");

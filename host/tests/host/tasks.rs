@@ -1,7 +1,8 @@
 //! Tasks that are no vCPUs and are preempted only where they say so: a kernel's own.
 
 use holdfast_host::{
-    Command, Event, Host, HostConfig, HostInterrupt, Nanos, PcpuId, Run, TaskConfig, TaskId, VcpuId, VmConfig,
+    Command, Event, HardwareEvent, Host, HostConfig, HostInterrupt, Nanos, PcpuId, Run, TaskConfig, TaskEvent, TaskId,
+    VcpuId, VmConfig,
 };
 
 use crate::world::{Guest, MS, World, places};
@@ -66,7 +67,9 @@ impl Bench {
         for _ in 0..100 {
             self.now += MS;
             let interrupt = HostInterrupt::Timer;
-            run = self.step(Event::Interrupt { pcpu: HERE, interrupt }).0;
+            run = self
+                .step(Event::Hardware(HardwareEvent::Interrupt { pcpu: HERE, interrupt }))
+                .0;
         }
         run
     }
@@ -77,7 +80,7 @@ fn a_voluntary_task_keeps_its_pcpu_until_it_yields() {
     let mut bench = Bench::new(1, false);
     assert_eq!(bench.tick_long(), Run::Task(bench.first));
     assert!(bench.host.wants_to_reschedule(HERE), "a slice is less than 100 ms");
-    let (run, out) = bench.step(Event::TaskYields { pcpu: HERE });
+    let (run, out) = bench.step(Event::Task(TaskEvent::Yields { pcpu: HERE }));
     assert_eq!(run, Run::Task(bench.second));
     let (task, pcpu) = (bench.first, HERE);
     assert!(out.contains(&Command::TaskWaits { task, pcpu }), "{out:?}");
@@ -87,7 +90,7 @@ fn a_voluntary_task_keeps_its_pcpu_until_it_yields() {
 #[test]
 fn a_yield_that_nobody_asked_for_changes_nothing() {
     let mut bench = Bench::new(1, false);
-    let (run, _) = bench.step(Event::TaskYields { pcpu: HERE });
+    let (run, _) = bench.step(Event::Task(TaskEvent::Yields { pcpu: HERE }));
     assert_eq!(run, Run::Task(bench.first));
 }
 
@@ -97,14 +100,14 @@ fn no_wakeup_is_lost_before_its_sleep() {
     let (here, there) = (HERE, PcpuId(1));
     // The second task, on the other pCPU, is about to sleep when the first wakes it.
     let task = bench.second;
-    bench.step(Event::TaskWakes { pcpu: here, task });
-    let sleep = Event::TaskSleeps {
+    bench.step(Event::Task(TaskEvent::Wakes { pcpu: here, task }));
+    let sleep = Event::Task(TaskEvent::Sleeps {
         pcpu: there,
         until: None,
-    };
+    });
     assert_eq!(bench.step(sleep).0, Run::Task(task), "the wake-up was kept");
     assert_eq!(bench.step(sleep).0, Run::Idle, "for one sleep only");
-    let (_, out) = bench.step(Event::TaskWakes { pcpu: here, task });
+    let (_, out) = bench.step(Event::Task(TaskEvent::Wakes { pcpu: here, task }));
     assert!(
         out.iter()
             .any(|command| matches!(command, Command::TaskWaits { task: who, .. } if *who == task))
@@ -117,16 +120,20 @@ fn a_task_lives_again_after_its_end_and_not_before() {
     let there = PcpuId(1);
     let task = bench.second;
     let waits = |out: &[Command]| out.contains(&Command::TaskWaits { task, pcpu: there });
-    assert!(waits(&bench.step(Event::TaskStarts { pcpu: HERE, task }).1));
+    assert!(waits(
+        &bench.step(Event::Task(TaskEvent::Starts { pcpu: HERE, task })).1
+    ));
     let interrupt = HostInterrupt::Reschedule;
     assert_eq!(
-        bench.step(Event::Interrupt { pcpu: there, interrupt }).0,
+        bench
+            .step(Event::Hardware(HardwareEvent::Interrupt { pcpu: there, interrupt }))
+            .0,
         Run::Task(task)
     );
     // Its slot is given to a new task before it has quite ended.
-    let (_, out) = bench.step(Event::TaskStarts { pcpu: HERE, task });
+    let (_, out) = bench.step(Event::Task(TaskEvent::Starts { pcpu: HERE, task }));
     assert!(!waits(&out), "it runs still");
-    let (run, out) = bench.step(Event::TaskEnds { pcpu: there });
+    let (run, out) = bench.step(Event::Task(TaskEvent::Ends { pcpu: there }));
     assert!(run == Run::Task(task) || waits(&out), "{run:?} {out:?}");
 }
 
@@ -134,11 +141,16 @@ fn a_task_lives_again_after_its_end_and_not_before() {
 fn an_exec_moves_to_an_idle_pcpu() {
     let mut bench = Bench::new(2, true);
     let (task, pcpu) = (bench.first, PcpuId(1));
-    let (run, out) = bench.step(Event::TaskExecutes { pcpu: HERE });
+    let (run, out) = bench.step(Event::Task(TaskEvent::Executes { pcpu: HERE }));
     assert_eq!(run, Run::Idle, "it has left");
     assert!(out.contains(&Command::TaskWaits { task, pcpu }), "{out:?}");
     let interrupt = HostInterrupt::Reschedule;
-    assert_eq!(bench.step(Event::Interrupt { pcpu, interrupt }).0, Run::Task(task));
+    assert_eq!(
+        bench
+            .step(Event::Hardware(HardwareEvent::Interrupt { pcpu, interrupt }))
+            .0,
+        Run::Task(task)
+    );
 }
 
 #[test]
@@ -155,5 +167,5 @@ fn no_task_wakes_the_thread_of_a_vcpu() {
     world.start();
     world.run_until(MS);
     let task = world.host.thread(VcpuId(0));
-    world.handle(Event::TaskWakes { pcpu: HERE, task });
+    world.handle(Event::Task(TaskEvent::Wakes { pcpu: HERE, task }));
 }

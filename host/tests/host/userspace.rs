@@ -2,8 +2,8 @@
 //! (docs/spec/host.md, "Threads of vCPUs").
 
 use holdfast_host::{
-    Command, Event, Exit, GuestState, HostConfig, HostInterrupt, Nanos, PauseHandling, PcpuId, Planted, Run,
-    SpinFaults, TaskConfig, TaskId, VcpuId, VcpuState, VmConfig, VmId, YieldFilters,
+    Command, Event, Exit, GuestState, HardwareEvent, HostConfig, HostInterrupt, Nanos, PauseHandling, PcpuId, Planted,
+    Run, SpinFaults, TaskConfig, TaskEvent, TaskId, VcpuId, VcpuState, VmConfig, VmId, YieldFilters,
 };
 use proptest::prelude::*;
 
@@ -91,11 +91,11 @@ impl Bench {
     }
 
     fn exit(&mut self, pcpu: u32, exit: Exit) {
-        self.event(Event::Exit {
+        self.event(Event::Hardware(HardwareEvent::Exit {
             pcpu: PcpuId(pcpu),
             exit,
             guest: GUEST,
-        });
+        }));
     }
 
     /// Lets time and its timers pass until `is_so`, at most a second.
@@ -168,12 +168,12 @@ fn taken_over(faults: SpinFaults) -> Bench {
     let mut bench = Bench::planted(PauseHandling::DIRECTED_YIELD_2011, faults, 1, 2, 2);
     bench.until_guest(1);
     bench.exit(0, Exit::Userspace);
-    bench.event(Event::TaskSleeps { pcpu: P0, until: None });
+    bench.event(Event::Task(TaskEvent::Sleeps { pcpu: P0, until: None }));
     bench.until(|bench| bench.task(0) == Some(TaskId(2)));
-    bench.event(Event::VcpuRuns {
+    bench.event(Event::Task(TaskEvent::RunsVcpu {
         pcpu: P0,
         vcpu: VcpuId(1),
-    });
+    }));
     assert_eq!(bench.guest_on(0), Some(1));
     assert_eq!(bench.counter(VmId(0), "thread_changes"), 1);
     bench
@@ -199,7 +199,7 @@ fn a_vcpu_that_another_thread_runs_is_yielded_to_by_that_thread() {
 fn a_vcpu_whose_thread_died_is_skipped() {
     let mut bench = taken_over(SpinFaults::default());
     bench.exit(0, Exit::Userspace);
-    bench.event(Event::TaskEnds { pcpu: P0 });
+    bench.event(Event::Task(TaskEvent::Ends { pcpu: P0 }));
     bench.until_guest(0);
     bench.exit(0, Exit::Pause);
     assert!(bench.yields.iter().all(|(.., done)| !done), "{:?}", bench.yields);
@@ -213,18 +213,18 @@ fn yields_to_a_stranger(faults: SpinFaults) -> bool {
     let (plain, last) = (TaskId(2), TaskId(3));
     bench.until_guest(1);
     bench.exit(0, Exit::Userspace);
-    bench.event(Event::TaskSleeps { pcpu: P0, until: None });
+    bench.event(Event::Task(TaskEvent::Sleeps { pcpu: P0, until: None }));
     bench.until(|bench| bench.task(0) == Some(plain));
-    bench.event(Event::TaskStarts { pcpu: P0, task: last });
+    bench.event(Event::Task(TaskEvent::Starts { pcpu: P0, task: last }));
     bench.until(|bench| bench.task(0) == Some(last));
-    bench.event(Event::VcpuRuns {
+    bench.event(Event::Task(TaskEvent::RunsVcpu {
         pcpu: P0,
         vcpu: VcpuId(1),
-    });
+    }));
     bench.exit(0, Exit::Userspace);
-    bench.event(Event::TaskEnds { pcpu: P0 });
+    bench.event(Event::Task(TaskEvent::Ends { pcpu: P0 }));
     bench.until(|bench| bench.task(0) == Some(plain));
-    bench.event(Event::TaskStarts { pcpu: P0, task: last });
+    bench.event(Event::Task(TaskEvent::Starts { pcpu: P0, task: last }));
     bench.until_guest(0);
     bench.exit(0, Exit::Pause);
     bench.yields.iter().any(|(.., done)| *done)
@@ -251,19 +251,19 @@ fn a_timer_that_expires_in_user_space_is_injected_at_the_next_entry_and_wakes_no
     write(&mut bench, 0x380, 3 * MS as u32);
     bench.exit(0, Exit::Userspace);
     let later = bench.now + 40 * MS;
-    bench.event(Event::TaskSleeps {
+    bench.event(Event::Task(TaskEvent::Sleeps {
         pcpu: P0,
         until: Some(Nanos(later)),
-    });
+    }));
     assert_eq!(bench.runs[0], Run::Idle);
     bench.until(|bench| bench.counter(VmId(0), "apic_timer") == 1);
     assert_eq!(bench.runs[0], Run::Idle, "what its thread waits for is another thing");
     bench.until(|bench| bench.task(0) == Some(TaskId(0)));
     assert!(bench.now >= later);
-    bench.event(Event::VcpuRuns {
+    bench.event(Event::Task(TaskEvent::RunsVcpu {
         pcpu: P0,
         vcpu: VcpuId(0),
-    });
+    }));
     let Run::Guest { inject, .. } = bench.runs[0] else {
         panic!("not in guest mode")
     };
@@ -299,17 +299,17 @@ proptest! {
                 (Run::Guest { .. }, _) => bench.exit(pcpu.0, Exit::Pause),
                 (Run::Task(task), 0..4) if states[which as usize] == VcpuState::Userspace => {
                     threads[which as usize] = task.0;
-                    bench.event(Event::VcpuRuns { pcpu, vcpu: VcpuId(which) });
+                    bench.event(Event::Task(TaskEvent::RunsVcpu { pcpu, vcpu: VcpuId(which) }));
                 }
                 (Run::Task(_), 4) => {
                     let until = Some(Nanos(bench.now + wait));
-                    bench.event(Event::TaskSleeps { pcpu, until });
+                    bench.event(Event::Task(TaskEvent::Sleeps { pcpu, until }));
                 }
-                (Run::Task(task), 5) if task.0 == 5 => bench.event(Event::TaskEnds { pcpu }),
+                (Run::Task(task), 5) if task.0 == 5 => bench.event(Event::Task(TaskEvent::Ends { pcpu })),
                 (Run::Task(task), 6)
                     if task.0 != 5
                         && (0..3).all(|vcpu| threads[vcpu] != 5 || states[vcpu] == VcpuState::Userspace) =>
-                    bench.event(Event::TaskStarts { pcpu, task: TaskId(5) }),
+                    bench.event(Event::Task(TaskEvent::Starts { pcpu, task: TaskId(5) })),
                 _ => {}
             }
             for (from, to, done) in &bench.yields[before..] {

@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use holdfast_host::{VmGroup, YieldFavor};
+use holdfast_host::VmGroup;
 use holdfast_machine::{Costs, Topology};
 
 use super::{Draft, DraftVm, VCPUS_MAX};
@@ -10,13 +10,12 @@ use crate::amount::Amount;
 use crate::diagnostic::KeyFindings;
 use crate::groups;
 use crate::profile::{PCPUS_MAX, PauseDetection};
-use crate::slot::{Affinity, Choice, VirtualNodes};
+use crate::slot::{Affinity, VirtualNodes};
 
 impl Draft {
     /// Checks the settings of one host that several keys make together.
     pub(crate) fn check_host(&self, findings: &mut KeyFindings<'_>) {
         self.check_pauses(findings);
-        self.check_favor(findings);
     }
 
     pub(super) fn check_counts(&self, findings: &mut KeyFindings<'_>) {
@@ -135,15 +134,6 @@ impl Draft {
         if let Some(max) = rule.max.filter(|max| !(base..=most).contains(&u64::from(*max))) {
             let expected = format!("{base} (the window that it starts from) to {most} (what the CPU's field holds)");
             findings.add("host.pause_window.max", max.to_string(), expected);
-        }
-    }
-
-    /// Checks that the scheduler has the virtual deadlines that a directed yield is to move.
-    fn check_favor(&self, findings: &mut KeyFindings<'_>) {
-        let sched = &self.host.sched;
-        if sched.favor.rule != YieldFavor::None && !sched.is_eevdf() {
-            let expected = "none, or host.scheduler = \"eevdf-6.6\" or later";
-            findings.add("host.yield.favor", sched.favor.rule.name(), expected);
         }
     }
 

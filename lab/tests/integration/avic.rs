@@ -1,5 +1,6 @@
 //! Exits that interrupts still cause under AVIC, in the experiments about AVIC.
 
+use holdfast_host::Inhibit;
 use holdfast_sim::Outcome;
 
 use crate::everywhere::{run_seed, run_variant};
@@ -192,16 +193,20 @@ fn a_halt_with_an_interrupt_pending_does_not_exit_under_the_idle_hlt_intercept()
 }
 
 #[test]
-fn what_needs_exits_for_ends_of_interrupts_or_encrypts_memory_keeps_avic_off() {
-    let run = |sets: &[&str]| run_variant("avic-hackbench", "2-vcpus", "avic", 0.0005, sets);
-    for cause in ["vm.guest.sev=true", "vm.guest.pit_reinject=true"] {
-        let outcome = run(&[cause]);
-        assert_eq!(count(&outcome, "avic_interrupts"), 0, "{cause}");
-        assert!(count(&outcome, "irq_injections") > 0, "{cause}");
+fn each_inhibit_reason_keeps_avic_off_and_apicv_where_it_is_one_of_intel() {
+    let run = |variant, name: &str| {
+        let set = format!("vm.guest.apic_inhibits=[{name:?}]");
+        run_variant("ipi-bench", "unicast-running", variant, 0.1, &[&set])
+    };
+    for reason in Inhibit::ALL {
+        let name = reason.name();
+        let amd = run("avic", name);
+        assert_eq!(count(&amd, "avic_ipis") + count(&amd, "avic_interrupts"), 0, "{name}");
+        assert!(count(&amd, "irq_injections") > 0, "{name}");
+        let by_hardware = count(&run("ipi-virtualization", name), "irq_injections") == 0;
+        let on_intel = reason > Inhibit::ApicBaseModified;
+        assert_eq!(by_hardware, on_intel, "{name}");
     }
-    // A split irqchip has no timer chip in the kernel.
-    let split = run(&["vm.guest.pit_reinject=true", "vm.guest.split_irqchip=true"]);
-    assert!(count(&split, "avic_interrupts") > 0);
 }
 
 #[test]
@@ -239,51 +244,4 @@ fn a_broadcast_to_sleepers_exits_for_each_unless_one_write_names_them_all() {
         2 * targets(&hypercall) / 254,
         "128 targets fit in one"
     );
-}
-
-#[test]
-fn automatic_eoi_saves_exits_for_timers_and_keeps_avic_off() {
-    let run = |variant, auto: bool| {
-        let set = format!("vm.0.auto_eoi={auto}");
-        run_variant("avic-hackbench", "4-vcpus", variant, 0.002, &[&set])
-    };
-    let (plain, auto) = (run("vanilla", false), run("vanilla", true));
-    let ended = count(&auto, "auto_eoi");
-    assert!(ended > 0 && ended >= count(&auto, "guest.auto_eois"));
-    assert_eq!((count(&plain, "auto_eoi"), count(&plain, "guest.auto_eois")), (0, 0));
-    assert_eq!(
-        count(&auto, "eoi") + ended,
-        count(&auto, "irq_injections"),
-        "each injection ends once"
-    );
-    let avic = run("avic", true);
-    assert!(count(&run("avic", false), "avic_ipis") > 0);
-    assert_eq!(count(&avic, "avic_incomplete_ipi_1"), 0, "no IPI is sent by hardware");
-    assert!(count(&avic, "apicv_inhibit_changed") > 0 && count(&avic, "auto_eoi") > 0);
-}
-
-#[test]
-fn a_kernel_that_boots_by_the_pit_measures_its_timer_and_windows_switch_avic_off() {
-    let run = |variant, sets: &[&str]| run_variant("avic-hackbench", "2-vcpus", variant, 0.0005, sets);
-    let (pit, hz) = ("vm.guest.boot_timer=pit", "vm.guest.hz=1000");
-    let found = count(&run("vanilla", &[pit]), "guest.apic_timer_hz");
-    assert!(
-        (995_000_000..=1_005_000_000).contains(&found),
-        "{found}: KVM's bus has 1 GHz"
-    );
-    for sets in [&[pit, hz] as &[&str], &[pit, hz, "vm.guest.split_irqchip=true"]] {
-        let avic = run("avic", sets);
-        let ticks = count(&avic, "guest.pit_ticks");
-        assert!(ticks > 100, "{sets:?}: a tenth of a second at 1000 Hz");
-        assert_eq!(count(&avic, "external_injections"), ticks, "{sets:?}");
-        let windows = count(&avic, "inhibited_irq_window");
-        assert!(windows > 0 && windows < ticks, "{sets:?}: {windows} of {ticks}");
-        assert!(count(&avic, "irq_window") >= windows, "{sets:?}");
-        assert!(count(&avic, "avic_interrupts") > 0, "{sets:?}: AVIC is on afterwards");
-    }
-    let plain = run("avic", &[]);
-    let legacy = ["guest.pit_ticks", "external_injections", "inhibited_irq_window"];
-    assert!(legacy.iter().all(|name| count(&plain, name) == 0));
-    let before = run("avic", &[pit, hz, "host.avic_driver=linux-4.7"]);
-    assert_eq!(count(&before, "inhibited_irq_window"), 0, "until 5.6");
 }

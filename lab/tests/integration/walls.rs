@@ -147,6 +147,7 @@ const ROOMS: &[&str] = &[
     "core",
     "memory",
     "stacks",
+    "network",
     "parts",
     "migration",
     "config",

@@ -6,7 +6,8 @@
 //!
 //! # Rooms
 //! Each room names only rooms above it in this list:
-//! - values: `core` (virtual time, what it is spent on, why a run ends), `memory` (words, lines, TLBs), `stacks`;
+//! - values: `core` (virtual time, what it is spent on, why a run ends), `memory` (words, lines, TLBs), `stacks`,
+//!   `network` (the host's side of a guest's network device);
 //! - state: `parts` (CPUs, hardware, guests), `migration`, `config` (what a run is made of), `tasks` (of the host);
 //! - `books`: what is written down. They change nothing but themselves;
 //! - `engine`: one run's whole state, and how flows of guest code reach it;
@@ -42,6 +43,7 @@ mod guests;
 mod memory;
 mod migration;
 mod nested;
+mod network;
 mod parts;
 mod run;
 mod stacks;
@@ -61,6 +63,8 @@ pub use memory::dirty::DirtyLog;
 pub use memory::word::{Shared, SimAddress, SimWord};
 pub use migration::journey::{Destination, Journey, Migration, MigrationFaults, Move};
 pub use migration::precopy::Precopy;
+#[doc(hidden)]
+pub use network::DeviceQueue;
 pub use run::migrating::{Audited, run_migrating};
 pub use run::outcome::{Outcome, VmOutcome};
 pub use run::{record, record_images, run, run_images, run_threads};

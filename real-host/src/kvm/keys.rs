@@ -7,7 +7,7 @@ use holdfast_kvm::Host;
 use holdfast_lab::groups::SHARES_DEFAULT;
 use holdfast_lab::plan::{Cell, Plan};
 use holdfast_sim::{Config, Vm};
-use holdfast_workloads::{BootTimer, Workload};
+use holdfast_workloads::Workload;
 
 use crate::linux::Linux;
 
@@ -125,17 +125,12 @@ fn of_guest(vm: &Vm, is_stock: bool) -> Vec<(&'static str, &'static str)> {
         halt_poll_cap_ns: _,
         // The VMM's own devices take the time that they take.
         device_ns: _,
-        sev,
-        pit_reinject,
-        // It follows `auto_eoi`.
-        synic,
+        apic_inhibits,
         // No keys of an experiment set these.
         msi_ext_dest_id: _,
         memory_bytes: _,
-        apic_inhibits: _,
     } = vm.host;
     let workload = &vm.boot.workload;
-    let is_pit = vm.boot.kernel.boot_timer == BootTimer::Pit;
     let exits = matches!(workload, Workload::Startup(boot) if boot.exits);
     let network = matches!(workload, Workload::Netperf(_));
     let threads = matches!(workload, Workload::Hackbench(messages) if messages.threads);
@@ -150,10 +145,7 @@ fn of_guest(vm: &Vm, is_stock: bool) -> Vec<(&'static str, &'static str)> {
         "preempted_flag" if steal_time && !preempted_flag => "KVM keeps the flag wherever it offers steal_time";
         "lock_hints" if lock_hints => "no KVM uses hints on locks";
         "starts_cpus" if waits_for_sipi => "the VMM starts all CPUs of a guest at once";
-        "sev" if sev => "the VMM starts no encrypted guests";
-        "pit_reinject" if pit_reinject => "the VMM gives its guests no PIT";
-        "boot_timer" if is_pit => "the VMM gives its guests no PIT";
-        "auto_eoi" if synic => "the VMM gives its guests no SynIC";
+        "apic_inhibits" if !apic_inhibits.is_empty() => "KVM finds the reasons itself";
         "cpu_pm" if cpu_pm && !passes_halts() => "this host's KVM cannot pass HLT and PAUSE through to a guest";
         "nic" if nic != Nic::Vhost => NETWORK;
         "boot.exits" if exits => "the VMM emulates no PCI configuration space";

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use holdfast_host::{
-    Command, ConfigError, Cost, Event as HostEvent, Host, HostConfig, HostInterrupt, Nanos, PcpuId, PcpuPlace, Quota,
-    Run, SchedConfig, SchedulerKind, TaskConfig, TaskId,
+    Command, ConfigError, Cost, Event as HostEvent, HardwareEvent, Host, HostConfig, HostInterrupt, Nanos, PcpuId,
+    PcpuPlace, Quota, Run, SchedConfig, SchedulerKind, TaskConfig, TaskEvent, TaskId,
 };
 
 use super::scenario::{Scenario, Threads};
@@ -265,8 +265,11 @@ impl Stage {
     }
 
     fn step(&mut self, at: u64, pcpu: PcpuId, interrupt: HostInterrupt, out: &mut Vec<Command>) {
-        self.host
-            .handle(HostEvent::Interrupt { pcpu, interrupt }, Nanos(at), out);
+        self.host.handle(
+            HostEvent::Hardware(HardwareEvent::Interrupt { pcpu, interrupt }),
+            Nanos(at),
+            out,
+        );
         self.carry_out(at, out);
     }
 
@@ -310,7 +313,7 @@ impl Stage {
                 other.bytes += 1;
                 if other.sleeps && other.timer.is_none() {
                     self.wakes(at, partner.0 as usize);
-                    let wakes = HostEvent::TaskWakesSync { pcpu, task: partner };
+                    let wakes = HostEvent::Task(TaskEvent::WakesSync { pcpu, task: partner });
                     self.host.handle(wakes, Nanos(at), out);
                     self.carry_out(at, out);
                     // The write has taken its time, or another thread runs now. The read follows.
@@ -331,7 +334,8 @@ impl Stage {
             actor.left = Some(0);
         } else if actor.does.yields {
             actor.compute();
-            self.host.handle(HostEvent::TaskGivesWay { pcpu }, Nanos(at), out);
+            self.host
+                .handle(HostEvent::Task(TaskEvent::GivesWay { pcpu }), Nanos(at), out);
             return self.carry_out(at, out);
         } else {
             let sleep = actor.does.sleep_us;
@@ -342,7 +346,8 @@ impl Stage {
         actor.sleeps = true;
         actor.timer = until.map(|until| (until, pcpu));
         let until = until.map(Nanos);
-        self.host.handle(HostEvent::TaskSleeps { pcpu, until }, Nanos(at), out);
+        self.host
+            .handle(HostEvent::Task(TaskEvent::Sleeps { pcpu, until }), Nanos(at), out);
         self.carry_out(at, out);
     }
 

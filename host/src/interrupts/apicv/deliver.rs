@@ -3,83 +3,82 @@
 use holdfast_abi::{Memory, Vmcs, lapic as reg, posted};
 
 use crate::boundary::{Command, Cost, PcpuId, VcpuId};
-use crate::interrupts::InterruptWing;
+use crate::interrupts::apicv;
 use crate::interrupts::lapic::ApicRegisters;
 use crate::step::Step;
 use crate::vcpu::Mode;
+use crate::wings::Wings;
 
-impl InterruptWing {
-    /// Posts `vector` for `vcpu`, whose LAPIC is enabled, and notifies it. Returns `false` if hardware does not
-    /// virtualize its LAPIC at present.
-    pub(crate) fn apicv_deliver(&mut self, vcpu: VcpuId, vector: u8, level: bool, step: &mut Step<'_>) -> bool {
-        if !self.is_virtualized(vcpu) {
-            return false;
-        }
-        self.set_trigger_mode(vcpu, vector, level);
-        let memory = self.memory();
-        if !self.descriptor(&memory, vcpu).post(vector) {
-            return true;
-        }
-        // Pairs with the fence between mode and ON at entry.
-        memory.fence();
-        let at = &self.guests.vcpus[vcpu];
-        let (in_guest, cpu) = (at.mode.get() == Mode::InGuest, at.cpu);
-        match cpu {
-            Some(cpu) if in_guest => {
-                // On the executing pCPU the vCPU is not in guest mode: it is about to enter, and reads ON.
-                assert!(
-                    cpu != step.pcpu,
-                    "vcpu {} is in guest mode where the host executes",
-                    vcpu.0
-                );
-                self.guests.vcpus[vcpu].counters.posted_notifications += 1;
-                step.charge(Cost::IpiSend, 1);
-                step.out.push(Command::Notify {
-                    from: PcpuId(step.pcpu),
-                    to: PcpuId(cpu),
-                    vector: posted::NOTIFICATION_VECTOR,
-                });
-            }
-            _ => {
-                self.wake_up(vcpu, step);
-            }
-        }
-        true
+/// Posts `vector` for `vcpu`, whose LAPIC is enabled, and notifies it. Returns `false` if hardware does not
+/// virtualize its LAPIC at present.
+pub(crate) fn deliver(on: &mut Wings, vcpu: VcpuId, vector: u8, level: bool, step: &mut Step<'_>) -> bool {
+    if !on.is_virtualized(vcpu) {
+        return false;
     }
+    set_trigger_mode(on, vcpu, vector, level);
+    let memory = on.memory();
+    if !apicv::setup::descriptor(on, &memory, vcpu).post(vector) {
+        return true;
+    }
+    // Pairs with the fence between mode and ON at entry.
+    memory.fence();
+    let at = &on.guests.vcpus[vcpu];
+    let (in_guest, cpu) = (at.mode.get() == Mode::InGuest, at.thread.cpu);
+    match cpu {
+        Some(cpu) if in_guest => {
+            // On the executing pCPU the vCPU is not in guest mode: it is about to enter, and reads ON.
+            assert!(
+                cpu != step.pcpu,
+                "vcpu {} is in guest mode where the host executes",
+                vcpu.0
+            );
+            on.guests.vcpus[vcpu].counters.posted_notifications += 1;
+            step.charge(Cost::IpiSend, 1);
+            step.out.push(Command::Notify {
+                from: PcpuId(step.pcpu),
+                to: PcpuId(cpu),
+                vector: posted::NOTIFICATION_VECTOR,
+            });
+        }
+        _ => {
+            on.wake_up(vcpu, step);
+        }
+    }
+    true
+}
 
-    /// Sets TMR, and whether the end of `vector` exits. KVM takes the EOI-exit bitmap from the I/O APIC's routes. A
-    /// level-triggered interrupt has such a route.
-    fn set_trigger_mode(&mut self, vcpu: VcpuId, vector: u8, level: bool) {
-        let at = &mut self.guests.vcpus[vcpu];
-        let page = at.apic.registers();
-        if level {
-            page.insert(reg::TMR, vector);
+/// Sets TMR, and whether the end of `vector` exits. KVM takes the EOI-exit bitmap from the I/O APIC's routes. A
+/// level-triggered interrupt has such a route.
+fn set_trigger_mode(on: &mut Wings, vcpu: VcpuId, vector: u8, level: bool) {
+    let at = &mut on.guests.vcpus[vcpu];
+    let page = at.apic.registers();
+    if level {
+        page.insert(reg::TMR, vector);
+    } else {
+        page.remove(reg::TMR, vector);
+    }
+    if let Some(apicv) = at.virtualization.apicv() {
+        let mut control: Vmcs = apicv.vmcs.get();
+        let (word, bit) = (usize::from(vector / 64), 1u64 << (vector % 64));
+        control.eoi_exit[word] = if level {
+            control.eoi_exit[word] | bit
         } else {
-            page.remove(reg::TMR, vector);
-        }
-        if let Some(apicv) = at.virtualization.apicv() {
-            let mut control: Vmcs = apicv.vmcs.get();
-            let (word, bit) = (usize::from(vector / 64), 1u64 << (vector % 64));
-            control.eoi_exit[word] = if level {
-                control.eoi_exit[word] | bit
-            } else {
-                control.eoi_exit[word] & !bit
-            };
-            apicv.vmcs.set(control);
-        }
+            control.eoi_exit[word] & !bit
+        };
+        apicv.vmcs.set(control);
     }
+}
 
-    /// Handles the wakeup vector on `pcpu`: wakes the sleepers of its list that have a posted interrupt
-    /// (`pi_wakeup_handler`).
-    pub(crate) fn posted_wakeup(&mut self, pcpu: u32, step: &mut Step<'_>) {
-        let sleepers = core::mem::take(&mut self.posted_sleepers[PcpuId(pcpu)]);
-        for &vcpu in &sleepers {
-            let memory = self.memory();
-            if self.descriptor(&memory, vcpu).control().is_on() {
-                self.guests.vcpus[vcpu].counters.posted_wakeups += 1;
-                self.wake_up(vcpu, step);
-            }
+/// Handles the wakeup vector on `pcpu`: wakes the sleepers of its list that have a posted interrupt
+/// (`pi_wakeup_handler`).
+pub(crate) fn posted_wakeup(on: &mut Wings, pcpu: u32, step: &mut Step<'_>) {
+    let sleepers = core::mem::take(&mut on.apics.posted_sleepers[PcpuId(pcpu)]);
+    for &vcpu in &sleepers {
+        let memory = on.memory();
+        if apicv::setup::descriptor(on, &memory, vcpu).control().is_on() {
+            on.guests.vcpus[vcpu].counters.posted_wakeups += 1;
+            on.wake_up(vcpu, step);
         }
-        self.posted_sleepers[PcpuId(pcpu)] = sleepers;
     }
+    on.apics.posted_sleepers[PcpuId(pcpu)] = sleepers;
 }

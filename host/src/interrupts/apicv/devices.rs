@@ -9,31 +9,30 @@ use alloc::vec::Vec;
 use holdfast_abi::vtd::Irte;
 
 use crate::boundary::VcpuId;
-use crate::interrupts::InterruptWing;
+use crate::interrupts::avic;
 use crate::interrupts::memory;
+use crate::wings::Wings;
 
-impl InterruptWing {
-    /// Lets the IOMMU post the interrupts that are for `vcpu` alone. APICv of `vcpu` was switched on.
-    pub(super) fn vtd_activate(&mut self, vcpu: VcpuId) {
-        if !self.config.apicv.posts_devices() {
-            return;
-        }
-        for device in 0..self.iommu.devices.len() {
-            if let Some(message) = self.message_for(vcpu, device) {
-                self.set_posted(device, Some(vcpu));
-                let entry = Irte::posted(message.vector, memory::descriptor_address(vcpu));
-                self.write_irte(device, entry);
-            }
+/// Lets the IOMMU post the interrupts that are for `vcpu` alone. APICv of `vcpu` was switched on.
+pub(super) fn activate(on: &mut Wings, vcpu: VcpuId) {
+    if !on.config.apicv.posts_devices() {
+        return;
+    }
+    for device in 0..on.apics.iommu.devices.len() {
+        if let Some(message) = avic::iommu::message_for(on, vcpu, device) {
+            avic::iommu::set_posted(on, device, Some(vcpu));
+            let entry = Irte::posted(message.vector, memory::descriptor_address(vcpu));
+            avic::iommu::write_irte(on, device, entry);
         }
     }
+}
 
-    /// Makes interrupts of the devices of `vcpu` go through the host again: APICv is about to be switched off. Must
-    /// precede the last read of the descriptor.
-    pub(super) fn vtd_deactivate(&mut self, vcpu: VcpuId) {
-        let devices: Vec<usize> = self.posted_to(vcpu).collect();
-        for device in devices {
-            self.set_posted(device, None);
-            self.route_by_host(device);
-        }
+/// Makes interrupts of the devices of `vcpu` go through the host again: APICv is about to be switched off. Must
+/// precede the last read of the descriptor.
+pub(super) fn deactivate(on: &mut Wings, vcpu: VcpuId) {
+    let devices: Vec<usize> = avic::iommu::posted_to(on, vcpu).collect();
+    for device in devices {
+        avic::iommu::set_posted(on, device, None);
+        avic::iommu::route_by_host(on, device);
     }
 }

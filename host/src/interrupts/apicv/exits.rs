@@ -3,34 +3,33 @@
 use holdfast_abi::lapic as reg;
 
 use crate::boundary::{Cost, VcpuId};
-use crate::interrupts::InterruptWing;
+use crate::interrupts::avic;
 use crate::interrupts::lapic::{Action, ApicRegisters};
 use crate::step::Step;
+use crate::wings::Wings;
 
-impl InterruptWing {
-    /// Handles exit reason 56: `vcpu` wrote `value` to the register at `offset`. The value is stored, and software
-    /// carries out the effect.
-    pub(crate) fn apicv_write(&mut self, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
-        step.charge(Cost::ApicvExit, 1);
-        let at = &mut self.guests.vcpus[vcpu];
-        at.counters.apicv_write += 1;
-        if offset == reg::ICR_LOW && at.apic.is_x2apic() {
-            let action = at.apic.write_icr(at.apic.icr());
-            return self.act(vcpu, action, step);
-        }
-        if offset == reg::SELF_IPI && at.apic.is_x2apic() {
-            let action = at.apic.command(reg::ICR_SHORTHAND_SELF | value & 0xff, 0);
-            return self.act(vcpu, action, step);
-        }
-        self.complete_write(vcpu, offset, value, step);
+/// Handles exit reason 56: `vcpu` wrote `value` to the register at `offset`. The value is stored, and software
+/// carries out the effect.
+pub(crate) fn write(on: &mut Wings, vcpu: VcpuId, offset: u32, value: u32, step: &mut Step<'_>) {
+    step.charge(Cost::ApicvExit, 1);
+    let at = &mut on.guests.vcpus[vcpu];
+    at.counters.apicv_write += 1;
+    if offset == reg::ICR_LOW && at.apic.is_x2apic() {
+        let action = at.apic.write_icr(at.apic.icr());
+        return on.act(vcpu, action, step);
     }
+    if offset == reg::SELF_IPI && at.apic.is_x2apic() {
+        let action = at.apic.command(reg::ICR_SHORTHAND_SELF | value & 0xff, 0);
+        return on.act(vcpu, action, step);
+    }
+    avic::exits::complete_write(on, vcpu, offset, value, step);
+}
 
-    /// Handles exit reason 45: `vcpu` has ended the interrupt with `vector`, whose end the bitmap reports. It is
-    /// level-triggered unless the LAPIC was reset since.
-    pub(crate) fn apicv_eoi(&mut self, vcpu: VcpuId, vector: u8, step: &mut Step<'_>) {
-        step.charge(Cost::ApicvExit, 1);
-        self.guests.vcpus[vcpu].counters.apicv_eoi += 1;
-        let level = self.guests.vcpus[vcpu].apic.registers().has(reg::TMR, vector);
-        self.act(vcpu, Action::Ended { vector, level }, step);
-    }
+/// Handles exit reason 45: `vcpu` has ended the interrupt with `vector`, whose end the bitmap reports. It is
+/// level-triggered unless the LAPIC was reset since.
+pub(crate) fn eoi(on: &mut Wings, vcpu: VcpuId, vector: u8, step: &mut Step<'_>) {
+    step.charge(Cost::ApicvExit, 1);
+    on.guests.vcpus[vcpu].counters.apicv_eoi += 1;
+    let level = on.guests.vcpus[vcpu].apic.registers().has(reg::TMR, vector);
+    on.act(vcpu, Action::Ended { vector, level }, step);
 }

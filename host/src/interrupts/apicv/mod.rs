@@ -11,12 +11,12 @@
 //! - **Only the VM's own vCPUs**: the PID-pointer table names the descriptors of the VM's own vCPUs.
 
 mod config;
-mod deliver;
-mod devices;
-mod exits;
+pub(super) mod deliver;
+pub(super) mod devices;
+pub(super) mod exits;
 pub mod posting;
 pub(super) mod running;
-mod setup;
+pub(super) mod setup;
 mod state;
 
 pub use config::{ApicvConfig, VmxPart};

@@ -6,94 +6,93 @@ use holdfast_abi::vmcs::{self, InterruptStatus};
 
 use super::posting::{Descriptor, PostingFaults};
 use crate::boundary::{PcpuId, VcpuId};
-use crate::interrupts::InterruptWing;
+use crate::interrupts::apicv;
 use crate::interrupts::lapic::{ApicRegisters, RegisterPage};
 use crate::interrupts::memory::{HostMemory, page_address};
+use crate::wings::Wings;
 
-impl InterruptWing {
-    /// The thread of `vcpu` has taken `pcpu`.
-    pub(crate) fn apicv_load(&mut self, vcpu: VcpuId, pcpu: u32) {
-        let Some(apicv) = self.guests.vcpus[vcpu].virtualization.apicv_mut() else {
-            return;
-        };
-        if let Some(before) = apicv.listed.take() {
-            self.posted_sleepers[PcpuId(before)].retain(|&sleeper| sleeper != vcpu);
-        }
-        let memory = self.memory();
-        self.descriptor(&memory, vcpu).load(pcpu);
+/// The thread of `vcpu` has taken `pcpu`.
+pub(crate) fn load(on: &mut Wings, vcpu: VcpuId, pcpu: u32) {
+    let Some(apicv) = on.guests.vcpus[vcpu].virtualization.apicv_mut() else {
+        return;
+    };
+    if let Some(before) = apicv.listed.take() {
+        on.apics.posted_sleepers[PcpuId(before)].retain(|&sleeper| sleeper != vcpu);
     }
+    let memory = on.memory();
+    apicv::setup::descriptor(on, &memory, vcpu).load(pcpu);
+}
 
-    /// The thread of `vcpu` gives up its pCPU. `ready`: it was preempted.
-    pub(crate) fn apicv_put(&self, vcpu: VcpuId, ready: bool) {
-        if ready {
-            let memory = self.memory();
-            self.descriptor(&memory, vcpu).preempt();
-        }
+/// The thread of `vcpu` gives up its pCPU. `ready`: it was preempted.
+pub(crate) fn put(on: &Wings, vcpu: VcpuId, ready: bool) {
+    if ready {
+        let memory = on.memory();
+        apicv::setup::descriptor(on, &memory, vcpu).preempt();
     }
+}
 
-    /// The thread of `vcpu` is about to sleep, on `pcpu`.
-    ///
-    /// A vCPU with interrupts masked is not put on the list: no posted interrupt could end its halt. Senders also post
-    /// to a vCPU that has not been entered since it was restored asleep.
-    pub(crate) fn apicv_block(&mut self, vcpu: VcpuId, pcpu: u32) {
-        let at = &mut self.guests.vcpus[vcpu];
-        let waits = at.guest.interrupts_enabled;
-        let Some(apicv) = at.virtualization.apicv_mut().filter(|_| waits) else {
-            return;
-        };
-        if apicv.listed.replace(pcpu).is_none() {
-            self.posted_sleepers[PcpuId(pcpu)].push(vcpu);
-        }
-        let memory = self.memory();
-        let posted = self.descriptor(&memory, vcpu).block();
-        assert!(!posted, "something was posted to vcpu {} within a step", vcpu.0);
+/// The thread of `vcpu` is about to sleep, on `pcpu`.
+///
+/// A vCPU with interrupts masked is not put on the list: no posted interrupt could end its halt. Senders also post
+/// to a vCPU that has not been entered since it was restored asleep.
+pub(crate) fn block(on: &mut Wings, vcpu: VcpuId, pcpu: u32) {
+    let at = &mut on.guests.vcpus[vcpu];
+    let waits = at.guest.interrupts_enabled;
+    let Some(apicv) = at.virtualization.apicv_mut().filter(|_| waits) else {
+        return;
+    };
+    if apicv.listed.replace(pcpu).is_none() {
+        on.apics.posted_sleepers[PcpuId(pcpu)].push(vcpu);
     }
+    let memory = on.memory();
+    let posted = apicv::setup::descriptor(on, &memory, vcpu).block();
+    assert!(!posted, "something was posted to vcpu {} within a step", vcpu.0);
+}
 
-    /// Switches APICv of `vcpu`, which is about to enter, as the inhibit reasons demand.
-    pub(crate) fn apicv_update(&mut self, vcpu: VcpuId) {
-        let at = &self.guests.vcpus[vcpu];
-        let Some(apicv) = at.virtualization.apicv() else { return };
-        let wanted = self.wants_hardware(vcpu);
-        let sends = self.config.apicv.sends();
-        let by_mode = if at.apic.is_x2apic() {
-            vmcs::VIRTUALIZE_X2APIC
-        } else {
-            vmcs::VIRTUALIZE_APIC_ACCESSES
-        };
-        let on = by_mode | vmcs::APIC_REGISTER_VIRTUALIZATION | vmcs::VIRTUAL_INTERRUPT_DELIVERY;
-        let secondary = if wanted { on } else { 0 };
-        if apicv.active == wanted && apicv.vmcs.get().secondary == secondary {
-            return;
-        }
-        if wanted && !apicv.active {
-            self.vtd_activate(vcpu);
-        }
-        if !wanted {
-            self.vtd_deactivate(vcpu);
-            // Posted interrupts are not read any more after the switch.
-            self.sync(vcpu);
-        }
-        let at = &mut self.guests.vcpus[vcpu];
-        if let Some(apicv) = at.virtualization.apicv_mut() {
-            apicv.active = wanted;
-            let mut control = apicv.vmcs.get();
-            control.pin = if wanted { vmcs::PIN_POSTED_INTERRUPTS } else { 0 };
-            control.secondary = secondary;
-            control.tertiary = if wanted && sends { vmcs::IPI_VIRTUALIZATION } else { 0 };
-            // Level-triggered interrupts may have been accepted, or restored, while the LAPIC was emulated.
-            control.eoi_exit = level_triggered(at.apic.registers());
-            apicv.vmcs.set(control);
-        }
-        at.window = false;
-        at.apic.hardware_switched();
-        self.guests.request_event(vcpu);
+/// Switches APICv of `vcpu`, which is about to enter, as the inhibit reasons demand.
+pub(crate) fn update(on: &mut Wings, vcpu: VcpuId) {
+    let at = &on.guests.vcpus[vcpu];
+    let Some(apicv) = at.virtualization.apicv() else { return };
+    let wanted = on.wants_hardware(vcpu);
+    let sends = on.config.apicv.sends();
+    let by_mode = if at.apic.is_x2apic() {
+        vmcs::VIRTUALIZE_X2APIC
+    } else {
+        vmcs::VIRTUALIZE_APIC_ACCESSES
+    };
+    let controls = by_mode | vmcs::APIC_REGISTER_VIRTUALIZATION | vmcs::VIRTUAL_INTERRUPT_DELIVERY;
+    let secondary = if wanted { controls } else { 0 };
+    if apicv.active == wanted && apicv.vmcs.get().secondary == secondary {
+        return;
     }
+    if wanted && !apicv.active {
+        apicv::devices::activate(on, vcpu);
+    }
+    if !wanted {
+        apicv::devices::deactivate(on, vcpu);
+        // Posted interrupts are not read any more after the switch.
+        on.sync(vcpu);
+    }
+    let at = &mut on.guests.vcpus[vcpu];
+    if let Some(apicv) = at.virtualization.apicv_mut() {
+        apicv.active = wanted;
+        let mut control = apicv.vmcs.get();
+        control.pin = if wanted { vmcs::PIN_POSTED_INTERRUPTS } else { 0 };
+        control.secondary = secondary;
+        control.tertiary = if wanted && sends { vmcs::IPI_VIRTUALIZATION } else { 0 };
+        // Level-triggered interrupts may have been accepted, or restored, while the LAPIC was emulated.
+        control.eoi_exit = level_triggered(at.apic.registers());
+        apicv.vmcs.set(control);
+    }
+    at.armed.window = false;
+    at.apic.hardware_switched();
+    on.guests.request_event(vcpu);
+}
 
-    /// Drops interrupts posted for `vcpu`, whose LAPIC is reset (`vmx_apicv_pre_state_restore`).
-    pub(crate) fn apicv_forget(&self, vcpu: VcpuId) {
-        let memory = self.memory();
-        self.descriptor(&memory, vcpu).forget();
-    }
+/// Drops interrupts posted for `vcpu`, whose LAPIC is reset (`vmx_apicv_pre_state_restore`).
+pub(crate) fn forget(on: &Wings, vcpu: VcpuId) {
+    let memory = on.memory();
+    apicv::setup::descriptor(on, &memory, vcpu).forget();
 }
 
 /// Returns TMR in the format of the EOI-exit bitmap.

@@ -7,16 +7,16 @@
 //! - **IsRunning is exact** (`handshake`).
 
 mod config;
-mod deliver;
-mod devices;
-mod exits;
+pub(super) mod deliver;
+pub(super) mod devices;
+pub(super) mod exits;
 pub mod handshake;
-mod iommu;
+pub(super) mod iommu;
 pub mod remap;
-mod running;
-mod setup;
+pub(super) mod running;
+pub(super) mod setup;
 mod state;
-mod tables;
+pub(super) mod tables;
 #[cfg(test)]
 mod tests;
 

@@ -4,18 +4,17 @@ use holdfast_abi::ioapic as reg;
 
 use super::{AfterEnd, SavedIoapic};
 use crate::boundary::{Command, Cost, Nanos, VcpuId, VmId};
-use crate::interrupts::InterruptWing;
 use crate::interrupts::lapic::Message;
 use crate::step::Step;
 use crate::timers::Timer;
+use crate::wings::Wings;
 
 /// How long an interrupt that never stops coming is held back (KVM: a hundredth of a second). Nanoseconds.
 const LATER_NS: u64 = 10_000_000;
 
-impl InterruptWing {
+impl Wings {
     /// The device at `pin` of `vm` asserts or releases its line.
     pub(crate) fn set_line(&mut self, vm: VmId, pin: u32, level: bool, step: &mut Step<'_>) {
-        self.set_pic_line(vm, pin, level, step);
         if self.guests.vms[vm].ioapic.set_line(pin, level) {
             self.send_pin(vm, pin, step);
         }

@@ -2,12 +2,12 @@
 
 use super::{Action, Message};
 use crate::boundary::{Cost, VcpuId, VmId};
-use crate::interrupts::InterruptWing;
 use crate::step::Step;
 use crate::timers::Timer;
 use crate::vcpu::Mode;
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// Handles a device's signal `data` at `address`.
     pub(crate) fn msi(&mut self, vm: VmId, address: u64, data: u32, step: &mut Step<'_>) {
         let extended = self.guests.vms[vm].config.msi_ext_dest_id;
@@ -49,7 +49,7 @@ impl InterruptWing {
     /// Sets the host timer of `vcpu` to the deadline of its LAPIC timer, on `pcpu`.
     pub(crate) fn arm_apic_timer(&mut self, vcpu: VcpuId, pcpu: u32) {
         let at = &mut self.guests.vcpus[vcpu];
-        let (task, deadline) = (at.timer, at.apic.timer.deadline);
+        let (task, deadline) = (at.thread.timer, at.apic.timer.deadline);
         match deadline {
             Some(deadline) => self.threads.timers.arm(Timer::Lapic(task), pcpu, deadline),
             None => self.threads.timers.cancel(Timer::Lapic(task)),
@@ -59,7 +59,7 @@ impl InterruptWing {
     /// Handles the expiry of the LAPIC timer of `vcpu` on the executing pCPU.
     pub(crate) fn apic_timer_expired(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         let at = &mut self.guests.vcpus[vcpu];
-        let elsewhere = at.mode.get() == Mode::InGuest && at.cpu != Some(step.pcpu);
+        let elsewhere = at.mode.get() == Mode::InGuest && at.thread.cpu != Some(step.pcpu);
         assert!(!elsewhere, "the timer of vcpu {} expires where it does not run", vcpu.0);
         at.counters.apic_timer += 1;
         let accepted = match at.apic.timer_expired(step.now) {

@@ -10,10 +10,10 @@ use holdfast_abi::lapic::DeliveryMode;
 
 use super::message::{Message, Origin};
 use crate::boundary::{Command, Cost, VcpuId, VmId};
-use crate::interrupts::InterruptWing;
 use crate::step::Step;
+use crate::wings::Wings;
 
-impl InterruptWing {
+impl Wings {
     /// Delivers `message` within `vm`. Returns how many LAPICs have accepted it.
     pub(crate) fn deliver(&mut self, vm: VmId, message: &Message, step: &mut Step<'_>) -> u32 {
         let candidates = self.candidates(vm, message);
@@ -131,7 +131,7 @@ impl InterruptWing {
                 }
             }
             DeliveryMode::Unhalt => {
-                vcpu.pv_unhalted = true;
+                vcpu.halt.pv_unhalted = true;
                 vcpu.counters.kicks_received += 1;
                 (true, true)
             }

@@ -12,7 +12,6 @@ mod deliver;
 mod message;
 mod page;
 mod priority;
-mod synic;
 mod timer;
 
 #[cfg(test)]
@@ -24,7 +23,6 @@ use holdfast_abi::{lapic as reg, msr};
 
 pub(crate) use message::{Message, Origin};
 pub use page::{ApicRegisters, RegisterPage};
-pub(crate) use synic::{SINTS, Synic};
 use timer::LapicTimer;
 pub use timer::SavedTimer;
 pub(crate) use timer::TimerBase;
@@ -69,8 +67,6 @@ pub(crate) struct Lapic {
     /// The number of lowest-priority interrupts accepted. The LAPIC with the fewest takes the next.
     pub(crate) arbitration: u32,
     pub(crate) timer: LapicTimer,
-    /// Which vectors end by themselves.
-    pub(crate) synic: Synic,
 }
 
 impl Lapic {
@@ -85,7 +81,6 @@ impl Lapic {
             last_taken: None,
             arbitration: 0,
             timer: LapicTimer::default(),
-            synic: Synic::default(),
         };
         lapic.reset_page();
         lapic
@@ -148,14 +143,6 @@ impl Lapic {
         self.hardware_enabled() && self.get(reg::SVR) & reg::SVR_ENABLE != 0
     }
 
-    /// Returns whether it passes interrupts of the PICs on to its CPU: by LINT0, or because it is switched off
-    /// (`kvm_apic_accept_pic_intr`).
-    pub(crate) fn passes_external(&self) -> bool {
-        let lint0 = self.get(reg::LVT_LINT0);
-        let passes = lint0 & reg::LVT_MASKED == 0 && reg::DeliveryMode::of(lint0) == reg::DeliveryMode::ExtInt;
-        passes || !self.hardware_enabled()
-    }
-
     /// Resets everything except mode, address and identity.
     fn reset(&mut self) {
         self.errors = 0;
@@ -170,7 +157,6 @@ impl Lapic {
     pub(crate) fn power_on(&mut self) {
         self.base = Lapic::base_of(self.id);
         self.arbitration = 0;
-        self.synic = Synic::default();
         self.reset();
     }
 

@@ -72,17 +72,11 @@ impl Lapic {
         }
     }
 
-    /// Moves `vector`, which is deliverable, into service. If it ends automatically, it has ended.
+    /// Moves `vector`, which is deliverable, into service.
     pub(crate) fn take(&mut self, vector: u8) {
-        let ended = self.synic.ends(vector);
-        let pending = match ended {
-            true => self.page.remove(reg::IRR, vector),
-            false => self.page.begin_service(vector),
-        };
+        let pending = self.page.begin_service(vector);
         assert!(pending, "vector {vector} is taken without being requested");
-        if !ended {
-            self.last_taken = Some(vector);
-        }
+        self.last_taken = Some(vector);
     }
 
     /// Ends the interrupt in service, if there is one.

@@ -390,24 +390,3 @@ fn an_access_to_no_register_is_an_error_at_multiples_of_16_only() {
         assert_eq!(error, if found { reg::ESR_ILLEGAL_REGISTER } else { 0 }, "{offset:#x}");
     }
 }
-
-#[test]
-fn a_vector_with_automatic_eoi_is_never_in_service() {
-    let mut lapic = Lapic::new(0);
-    lapic.write(reg::SVR, 0x1ff, 0, &BASE);
-    assert!(lapic.synic.write(msr::HV_SINT_FIRST, msr::HV_SINT_AUTO_EOI | 0x81));
-    for vector in [0x81, 0x82, 0x41] {
-        assert!(lapic.accept(vector, false));
-    }
-    lapic.take(0x82);
-    assert_eq!(
-        lapic.deliverable(),
-        None,
-        "the class of the vector in service holds it back"
-    );
-    assert_eq!(lapic.end_of_interrupt(), Some(0x82));
-    lapic.take(0x81);
-    assert_eq!(lapic.deliverable(), Some(0x41), "nothing is in service");
-    assert!(!lapic.can_end_unseen(false), "there is nothing to end");
-    assert_eq!(lapic.end_of_interrupt(), None);
-}

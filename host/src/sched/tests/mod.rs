@@ -2,7 +2,6 @@
 
 mod books;
 mod fair;
-mod favor;
 mod kernels;
 mod lazy;
 mod loads;

@@ -1,6 +1,5 @@
 //! Rules of single steps, each alone: who waits, who is rescheduled, who is preferred.
 
-use super::super::favor_config::{FavorConfig, YieldFavor};
 use super::*;
 use crate::timers::Timer;
 
@@ -203,54 +202,6 @@ fn under_the_old_rule_a_yield_alone_in_the_own_queue_changes_nothing() {
         bench.on(0, |sched, _| sched.yield_current(0));
         let after = bench.sched.hierarchy.entities[entity].deadline;
         assert_eq!(after != before, changes, "{rule:?}");
-    }
-}
-
-#[test]
-fn pushes_are_as_long_as_the_gap_and_a_tenth_and_come_after_the_interval_only() {
-    let (slice, interval, within) = (3 * MS, 5 * MS, MS);
-    // The start of the last interval and the last yield in the other direction, so long ago, and the gap to the target.
-    for (begun, reverse, gap, push) in [
-        (None, None, 0, Some(slice)),
-        (None, None, MS, Some(slice + MS + MS / 10)),
-        (None, None, 20 * MS, Some(6 * slice)),
-        (Some(interval), None, MS, None),
-        (Some(interval + 1), None, MS, Some(slice + MS + MS / 10)),
-        (None, Some(within), MS, Some(slice)),
-        (None, Some(within), 4 * MS, Some(4 * MS)),
-        (None, Some(within + 1), 4 * MS, Some(slice + 4 * MS + 4 * MS / 10)),
-    ] {
-        let mut config = HostConfig {
-            sched: SchedConfig::of(SchedulerKind::Eevdf612),
-            ..HostConfig::default()
-        };
-        config.sched.base_slice_ns = slice;
-        config.sched.favor = FavorConfig {
-            rule: YieldFavor::DeboosterV2,
-            interval_ns: interval,
-            reverse_ns: within,
-            ..FavorConfig::NONE
-        };
-        let mut bench = Bench::new(&config, 1, 1);
-        let (yielder, target) = (add(&mut bench, ROOT, 0), add(&mut bench, ROOT, 0));
-        let now = 100 * MS;
-        bench.sched.begin(now);
-        let favors = &mut bench.sched.rq_mut(0).favors;
-        favors.begun = begun.map(|ago| now - ago);
-        favors.pair = reverse.map(|ago| (target, yielder, now - ago));
-        let [from, to] = [yielder, target].map(|task| bench.sched.threads[task].entity);
-        let hierarchy = &mut bench.sched.hierarchy;
-        hierarchy.account(hierarchy.root(0));
-        hierarchy.entities[from].vruntime = hierarchy.entities[to].vruntime.wrapping_sub(gap);
-        let before = hierarchy.entities[from].vruntime;
-        let moved = bench.sched.favor(0, target);
-        let entity = &bench.sched.hierarchy.entities[from];
-        assert_eq!(moved, push.is_some(), "{begun:?}");
-        let found = entity.vruntime.wrapping_sub(before);
-        assert_eq!(found, push.unwrap_or(0), "{begun:?}, {reverse:?}, {gap}");
-        if moved {
-            assert_eq!(entity.deadline.wrapping_sub(entity.vruntime), slice);
-        }
     }
 }
 

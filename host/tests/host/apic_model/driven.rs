@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use holdfast_abi::lapic as reg;
 use holdfast_abi::{ioapic, msr, posted};
 use holdfast_host::{
-    ApicRegisters, Command, Event, Exit, GuestState, HostConfig, HostInterrupt, Inhibits, Nanos, PcpuId, Run,
-    SavedVcpu, VcpuId, VmConfig, VmId,
+    ApicRegisters, Command, Event, Exit, GuestState, HardwareEvent, HostConfig, HostInterrupt, Inhibits, Nanos, PcpuId,
+    Run, SavedVcpu, VcpuId, VmConfig, VmId, VmmEvent,
 };
 
 use super::{Act, Delivers, FIRST_VM, Fault, Setup, Taken, VCPUS};
@@ -104,11 +104,11 @@ impl Driven {
         if self.fault == Fault::StaleCr8 {
             guest.cr8 = 0;
         }
-        self.handle(Event::Exit {
+        self.handle(Event::Hardware(HardwareEvent::Exit {
             pcpu: PcpuId(vcpu),
             exit,
             guest,
-        });
+        }));
     }
 
     fn apply_commands(&mut self, commands: &[Command]) {
@@ -305,10 +305,10 @@ impl Driven {
     fn interrupt(&mut self, to: u32, interrupt: HostInterrupt) {
         match self.runs[to as usize] {
             Run::Guest { vcpu, .. } => self.exit(vcpu.0, Exit::ExternalInterrupt(interrupt)),
-            _ => self.handle(Event::Interrupt {
+            _ => self.handle(Event::Hardware(HardwareEvent::Interrupt {
                 pcpu: PcpuId(to),
                 interrupt,
-            }),
+            })),
         }
     }
 
@@ -368,18 +368,18 @@ impl Delivers for Driven {
     fn perform(&mut self, act: Act) {
         let before: Vec<bool> = (0..VCPUS).map(|vcpu| self.hardware(vcpu).is_on()).collect();
         match act {
-            Act::Msi { vm, address, data } => self.handle(Event::Msi {
+            Act::Msi { vm, address, data } => self.handle(Event::Vmm(VmmEvent::Msi {
                 pcpu: DEVICES,
                 vm: VmId(vm),
                 address,
                 data,
-            }),
-            Act::Line { vm, pin, level } => self.handle(Event::Line {
+            })),
+            Act::Line { vm, pin, level } => self.handle(Event::Vmm(VmmEvent::Line {
                 pcpu: DEVICES,
                 vm: VmId(vm),
                 pin,
                 level,
-            }),
+            })),
             Act::Page { vcpu, .. }
             | Act::Msr { vcpu, .. }
             | Act::Cr8 { vcpu, .. }

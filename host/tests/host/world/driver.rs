@@ -2,7 +2,8 @@
 //! hosts by it.
 
 use holdfast_host::{
-    Command, Event, Exit, GuestState, Host, HostConfig, HostInterrupt, Nanos, PcpuId, PcpuPlace, Run, VcpuId, VmId,
+    Command, Event, Exit, GuestState, HardwareEvent, Host, HostConfig, HostInterrupt, Nanos, PcpuId, PcpuPlace, Run,
+    VcpuId, VmId,
 };
 
 /// A host that is given events and time.
@@ -71,12 +72,12 @@ impl Driver {
     pub fn arrival(&self, pcpu: u32, interrupt: HostInterrupt, guest: impl FnOnce(VcpuId) -> GuestState) -> Event {
         let at = PcpuId(pcpu);
         match self.runs[pcpu as usize] {
-            Run::Guest { vcpu, .. } => Event::Exit {
+            Run::Guest { vcpu, .. } => Event::Hardware(HardwareEvent::Exit {
                 pcpu: at,
                 exit: Exit::ExternalInterrupt(interrupt),
                 guest: guest(vcpu),
-            },
-            _ => Event::Interrupt { pcpu: at, interrupt },
+            }),
+            _ => Event::Hardware(HardwareEvent::Interrupt { pcpu: at, interrupt }),
         }
     }
 

@@ -11,8 +11,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use holdfast_host::{
-    Command, Event, Exit, GuestState, HostConfig, HostInterrupt, Nanos, PcpuId, PcpuPlace, Run, SavedVcpu, TaskConfig,
-    TaskId, VcpuId, VcpuState, VmConfig, VmId,
+    Command, Event, Exit, GuestState, HardwareEvent, HostConfig, HostInterrupt, Nanos, PcpuId, PcpuPlace, Run,
+    SavedVcpu, TaskConfig, TaskEvent, TaskId, VcpuId, VcpuState, VmConfig, VmId,
 };
 
 use checks::is_legal;
@@ -256,11 +256,11 @@ impl World {
                 match exit {
                     Some(exit) => {
                         let guest = guest.leave();
-                        self.handle(Event::Exit {
+                        self.handle(Event::Hardware(HardwareEvent::Exit {
                             pcpu: PcpuId(pcpu),
                             exit,
                             guest,
-                        });
+                        }));
                     }
                     // It only computed: the same run goes on.
                     None => {
@@ -274,10 +274,10 @@ impl World {
                 let plain = self.plain_of(task);
                 plain.left = plain.busy_ns;
                 let until = Some(Nanos(until + plain.sleep_ns));
-                self.handle(Event::TaskSleeps {
+                self.handle(Event::Task(TaskEvent::Sleeps {
                     pcpu: PcpuId(pcpu),
                     until,
-                });
+                }));
             }
             Run::Poll(_) | Run::Idle => {}
         }

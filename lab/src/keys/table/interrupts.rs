@@ -1,7 +1,6 @@
 //! Keys of interrupts: how guests use their APICs, what the host offers them, and which hardware assists.
 
 use holdfast_host::{AvicDriver, AvicEnable, NestedInhibit, Nic};
-use holdfast_workloads::BootTimer;
 
 use super::key;
 use crate::keys::{Key, Target};
@@ -10,11 +9,6 @@ use crate::slot::{Slot, choices};
 choices!(Nic {
     "vhost" => Nic::Vhost,
     "assigned" => Nic::Assigned,
-});
-
-choices!(BootTimer {
-    "lapic" => BootTimer::Lapic,
-    "pit" => BootTimer::Pit,
 });
 
 choices!(AvicEnable {
@@ -39,18 +33,14 @@ pub(super) static INTERRUPTS: &[Key] = &[
     key("vm.*.x2apic_cluster", vm!(Flag, boot.kernel.apic.cluster)),
     key("vm.*.ipi_shorthand", vm!(Flag, boot.kernel.apic.shorthand)),
     key("vm.*.pv_eoi", vm!(Flag, host.pv_eoi)),
-    key("vm.*.auto_eoi", vm!(Flag, boot.kernel.apic.auto_eoi)),
     key("vm.*.pv_send_ipi", vm!(Flag, host.pv_send_ipi)),
     key("vm.*.pv_tlb_flush", vm!(Flag, host.pv_tlb_flush)),
     key("vm.*.starts_cpus", vm!(Flag, host.waits_for_sipi)),
     key("vm.*.split_irqchip", vm!(Flag, host.split_irqchip)),
-    key("vm.*.boot_timer", vm!(Choice, boot.kernel.boot_timer)).note(
-        "\"lapic\" is the APIC's, whose frequency is known. \"pit\" is the interval timer of PCs, through the PICs, \
-         until the APIC timer's frequency has been measured by its ticks, in a tenth of a second. Meanwhile the \
-         kernel prints lines on a serial console, with interrupts masked.",
+    key("vm.*.apic_inhibits", vm!(Inhibits, host.apic_inhibits)).note(
+        "A VM has such reasons by devices or guests that are not simulated: a timer chip that reinjects missed \
+         interrupts (\"pit_reinj\"), encrypted memory (\"sev\"), automatic EOI of Hyper-V (\"hyperv\").",
     ),
-    key("vm.*.pit_reinject", vm!(Flag, host.pit_reinject)),
-    key("vm.*.sev", vm!(Flag, host.sev)),
     key("vm.*.device_time", vm!(Nanos, host.device_ns)),
     key("vm.*.nic", vm!(Choice, host.nic)).note(
         "\"vhost\" is the host's software: vhost, tap and bridge. \"assigned\" is hardware with virtio queues \

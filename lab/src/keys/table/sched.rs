@@ -1,6 +1,6 @@
 //! Keys of the host's scheduler and of its task groups.
 
-use holdfast_host::{Preempt, SchedConfig, SchedulerKind, YieldFavor, YieldRule};
+use holdfast_host::{Preempt, SchedConfig, SchedulerKind, YieldRule};
 
 use super::key;
 use crate::keys::{Key, Target};
@@ -36,14 +36,7 @@ choices!(Preempt {
     "lazy" => Preempt::Lazy,
 });
 
-choices!(YieldFavor {
-    "none" => YieldFavor::None,
-    "debooster-v1" => YieldFavor::DeboosterV1,
-    "debooster-v2" => YieldFavor::DeboosterV2,
-    "lag-credit" => YieldFavor::LagCredit,
-});
-
-/// Parameters of the scheduler, and the effect of directed yields on virtual times, as proposed in 2025 and 2026.
+/// Parameters of the scheduler.
 pub(super) static SCHED: &[Key] = &[
     key("host.scheduler", host!(Choice, sched)).note(
         "It sets the keys from host.latency to host.balance to what its kernel has; these then refine it, in \
@@ -83,14 +76,6 @@ pub(super) static SCHED: &[Key] = &[
         "host.balance.migration_cost",
         host!(Nanos, sched.balance.migration_cost_ns),
     ),
-    key("host.yield.favor", host!(Choice, sched.favor.rule)).note(
-        "\"debooster-v1\" and \"debooster-v2\" push the yielder back (proposed November and December 2025). \
-         \"lag-credit\" gives the target lag (proposed June 2026); with it two vCPUs that yield to each other \
-         starve other threads of their pCPU. In no kernel.",
-    ),
-    key("host.yield.lag_credit", host!(U64, sched.favor.credit_pct))
-        .range(1.0, 1_000.0)
-        .unit("% of a slice"),
 ];
 
 /// A parameter of a task group.

@@ -5,7 +5,7 @@
 //! entry, it is taken once the host's work is done. Elsewhere its handler does nothing, and has no cost.
 
 use holdfast_abi::posted;
-use holdfast_host::{Event, HostInterrupt, PcpuId, Run, VcpuId};
+use holdfast_host::{Event, HardwareEvent, HostInterrupt, PcpuId, Run, VcpuId};
 use holdfast_machine::Picos;
 
 use crate::books::happened::Happened;
@@ -63,7 +63,9 @@ impl Engine {
                 }
             }
             // A polling loop sees the interrupt in memory.
-            (Activity::Poll, _) | (Activity::Host, Run::Poll(_)) => self.step_host(pcpu, Event::Posted { pcpu }),
+            (Activity::Poll, _) | (Activity::Host, Run::Poll(_)) => {
+                self.step_host(pcpu, Event::Hardware(HardwareEvent::Posted { pcpu }))
+            }
             (_, Run::Guest { vcpu, .. }) => self.emit(&Happened::DoorbellMissed { vcpu }),
             _ => {}
         }
@@ -98,7 +100,7 @@ impl Engine {
                 }
             }
             Activity::Host => self.pcpus[pcpu].held.notified = true,
-            Activity::Poll => self.step_host(pcpu, Event::Posted { pcpu }),
+            Activity::Poll => self.step_host(pcpu, Event::Hardware(HardwareEvent::Posted { pcpu })),
             Activity::Idle | Activity::Task(_) => {}
         }
     }

@@ -9,7 +9,7 @@
 //! **A call reaches a CPU whatever runs there**: the interrupt's handler is the kernel's. It executes on the task that
 //! runs there, or else on the CPU's boot flow.
 
-use holdfast_host::{Event, Exit, HostInterrupt, Nanos, PcpuId, TaskId, VcpuId};
+use holdfast_host::{Event, Exit, HardwareEvent, HostInterrupt, Nanos, PcpuId, TaskEvent, TaskId, VcpuId};
 use holdfast_machine::Picos;
 
 use crate::books::happened::Happened;
@@ -173,7 +173,7 @@ impl Engine {
             self.inject(pcpu, CALL_VECTOR);
         } else {
             self.pcpus[pcpu].charged += self.hardware.costs.guest_interrupt;
-            self.step_host(pcpu, Event::Interrupt { pcpu, interrupt });
+            self.step_host(pcpu, Event::Hardware(HardwareEvent::Interrupt { pcpu, interrupt }));
         }
     }
 
@@ -200,22 +200,22 @@ impl Engine {
         self.stop_native(cpu);
         let event = match call {
             Call::Idle => return self.handler_ends(pcpu),
-            Call::Wake(thread) => Event::TaskWakes {
+            Call::Wake(thread) => Event::Task(TaskEvent::Wakes {
                 pcpu,
                 task: self.native().task_of(thread),
-            },
-            Call::Start(thread) => Event::TaskStarts {
+            }),
+            Call::Start(thread) => Event::Task(TaskEvent::Starts {
                 pcpu,
                 task: self.native().task_of(thread),
-            },
-            Call::Sleep(until) => Event::TaskSleeps {
+            }),
+            Call::Sleep(until) => Event::Task(TaskEvent::Sleeps {
                 pcpu,
                 until: until.map(Nanos),
-            },
-            Call::Preempt => Event::TaskYields { pcpu },
-            Call::GiveWay => Event::TaskGivesWay { pcpu },
-            Call::Execute => Event::TaskExecutes { pcpu },
-            Call::End => Event::TaskEnds { pcpu },
+            }),
+            Call::Preempt => Event::Task(TaskEvent::Yields { pcpu }),
+            Call::GiveWay => Event::Task(TaskEvent::GivesWay { pcpu }),
+            Call::Execute => Event::Task(TaskEvent::Executes { pcpu }),
+            Call::End => Event::Task(TaskEvent::Ends { pcpu }),
         };
         if !matches!(call, Call::Wake(_) | Call::Start(_)) {
             let flow = self.flow_of(cpu);
@@ -258,7 +258,7 @@ impl Engine {
                 let rest = exit - exit.halved();
                 self.host_exit(pcpu, vcpu, Exit::ExternalInterrupt(interrupt), rest);
             }
-            Interrupted::Other => self.step_host(pcpu, Event::Interrupt { pcpu, interrupt }),
+            Interrupted::Other => self.step_host(pcpu, Event::Hardware(HardwareEvent::Interrupt { pcpu, interrupt })),
         }
     }
 

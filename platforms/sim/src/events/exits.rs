@@ -1,7 +1,9 @@
 //! The boundary between guest and host: exits, interrupts, the ends of host work and of tasks, and what a pCPU does
 //! after the host's work: it enters a guest, runs a task, polls, or idles.
 
-use holdfast_host::{Event, Exit, GuestState, HostInterrupt, Nanos, PcpuId, Run, TaskId, VcpuId};
+use holdfast_host::{
+    Event, Exit, GuestState, HardwareEvent, HostInterrupt, Nanos, PcpuId, Run, TaskEvent, TaskId, VcpuId,
+};
 use holdfast_machine::Picos;
 
 use crate::books::happened::Happened;
@@ -56,7 +58,7 @@ impl Engine {
         if is_entered {
             self.pcpus[pcpu].charged += hardware;
         }
-        self.step_host(pcpu, Event::Exit { pcpu, exit, guest });
+        self.step_host(pcpu, Event::Hardware(HardwareEvent::Exit { pcpu, exit, guest }));
     }
 
     /// The state that `vcpu`, which has left its guest, shows to the host. Takes back the bit of its PV EOI word.
@@ -90,7 +92,7 @@ impl Engine {
                 if is_call {
                     return self.call_handler(pcpu, Interrupted::Other);
                 }
-                self.step_host(pcpu, Event::Interrupt { pcpu, interrupt });
+                self.step_host(pcpu, Event::Hardware(HardwareEvent::Interrupt { pcpu, interrupt }));
             }
             activity @ (Activity::Idle | Activity::Poll) if is_call => {
                 if activity == Activity::Idle {
@@ -99,7 +101,9 @@ impl Engine {
                 }
                 self.call_handler(pcpu, Interrupted::Other);
             }
-            Activity::Idle | Activity::Poll => self.step_host(pcpu, Event::Interrupt { pcpu, interrupt }),
+            Activity::Idle | Activity::Poll => {
+                self.step_host(pcpu, Event::Hardware(HardwareEvent::Interrupt { pcpu, interrupt }))
+            }
         }
     }
 
@@ -139,7 +143,7 @@ impl Engine {
                 self.pcpus[pcpu].stop(now);
                 self.pcpus[pcpu].since = now;
                 if let Some(work) = self.tasks.in_vmm.remove(&id) {
-                    return self.step_host(pcpu, Event::VcpuRuns { pcpu, vcpu: work.vcpu });
+                    return self.step_host(pcpu, Event::Task(TaskEvent::RunsVcpu { pcpu, vcpu: work.vcpu }));
                 }
                 if let Some(vmm) = self.tasks.vmms.get_mut(&id) {
                     let event = vmm.next(pcpu, now.nanos());
@@ -150,7 +154,7 @@ impl Engine {
                     return self.run_network_thread(pcpu, id);
                 }
                 let until = rest.map(|rest| Nanos((now + rest).nanos()));
-                self.step_host(pcpu, Event::TaskSleeps { pcpu, until });
+                self.step_host(pcpu, Event::Task(TaskEvent::Sleeps { pcpu, until }));
             }
             activity @ (Activity::Guest(_) | Activity::Idle | Activity::Poll) => {
                 unreachable!("pcpu {} is {activity:?} and has an end event", pcpu.0)

@@ -19,7 +19,7 @@
 //! - **Stopped between two entries**: a vCPU in its guest exits first. A vCPU that the host was about to enter with a
 //!   vector takes that vector first, so that LAPIC and registers agree.
 
-use holdfast_host::{Event, MpState, Nanos, PcpuId, Run, SavedVcpu, VcpuId, VcpuState};
+use holdfast_host::{Event, MpState, Nanos, PcpuId, Run, SavedVcpu, VcpuId, VcpuState, VmmEvent};
 use holdfast_machine::Picos;
 
 use crate::books::happened::Happened;
@@ -62,11 +62,11 @@ impl Engine {
         if let Activity::Task(task) = self.pcpus[by].activity {
             self.stop_task(by, task);
         }
-        let event = Event::Affinity {
+        let event = Event::Vmm(VmmEvent::Affinity {
             pcpu: by,
             vcpu: VcpuId(vcpu),
             only: Some(PcpuId(to)),
-        };
+        });
         self.step_host(by, event);
         if let Some(migrations) = &mut self.migrations {
             migrations.sent += 1;
@@ -156,13 +156,6 @@ impl Engine {
             }
             self.empty_tlb(vcpu);
             self.set_state(vcpu, VcpuState::Userspace);
-        }
-        let stopped = Nanos(self.clock.now.nanos());
-        for vm in self.vms.ids() {
-            let chips = self.host.save_legacy(vm, stopped);
-            if let Err(error) = host.restore_legacy(vm, &chips, resumes) {
-                self.end.invalid(error);
-            }
         }
         let before = std::mem::replace(&mut self.host, host);
         self.emit(&Happened::HostCompared {

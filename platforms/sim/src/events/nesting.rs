@@ -1,6 +1,6 @@
 //! The way into an inner guest and out of it, and the part of an inner host's commands that has its effect at once.
 
-use holdfast_host::{Command, Cost, Event, Exit, Nanos, PcpuId, Run, VcpuId, VcpuState};
+use holdfast_host::{Command, Cost, Event, Exit, HardwareEvent, Nanos, PcpuId, Run, TaskEvent, VcpuId, VcpuState};
 use holdfast_machine::Picos;
 
 use crate::books::happened::Happened;
@@ -92,14 +92,14 @@ impl Engine {
         let now = Nanos(self.clock.now.nanos());
         let mut commands = Vec::new();
         match event {
-            Some(Event::Exit {
+            Some(Event::Hardware(HardwareEvent::Exit {
                 exit: Exit::Userspace, ..
-            }) => {
+            })) => {
                 let own = self.inner(index).guest_on(pcpu);
                 let time = self.vm_of(self.inner(index).vcpu(own)).fixed.settings.device;
                 self.inner_mut(index).begin_device_work(own, time);
             }
-            Some(Event::VcpuRuns { vcpu, .. }) => self.inner_mut(index).end_device_work(vcpu),
+            Some(Event::Task(TaskEvent::RunsVcpu { vcpu, .. })) => self.inner_mut(index).end_device_work(vcpu),
             _ => {}
         }
         let host = &mut self.inner_mut(index).host;

@@ -6,9 +6,9 @@
 //!
 //! **One step at a time**: between two steps of a thread the host's scheduler may run another thread.
 
+use crate::network::Action;
 use holdfast_abi::msi;
-use holdfast_host::net::Action;
-use holdfast_host::{Event, PcpuId, TaskId};
+use holdfast_host::{Event, PcpuId, TaskEvent, TaskId, VmmEvent};
 use holdfast_machine::Picos;
 
 use crate::core::clock::TimedEvent;
@@ -49,14 +49,14 @@ impl Engine {
                 }
                 return self.run_task(pcpu, task, span);
             }
-            Action::WakeOther => Event::TaskWakes { pcpu, task: other },
-            Action::Signal => Event::Msi {
+            Action::WakeOther => Event::Task(TaskEvent::Wakes { pcpu, task: other }),
+            Action::Signal => Event::Vmm(VmmEvent::Msi {
                 pcpu,
                 vm,
                 address: msi::address(0),
                 data: VECTOR,
-            },
-            Action::Sleep => Event::TaskSleeps { pcpu, until: None },
+            }),
+            Action::Sleep => Event::Task(TaskEvent::Sleeps { pcpu, until: None }),
         };
         self.step_host(pcpu, event);
     }

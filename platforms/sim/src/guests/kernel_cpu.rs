@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 
 use holdfast_abi::{StealTime, msr::PV_EOI_BIT, virtio};
 use holdfast_guest::{Cpu, LockClass, Mode, Pcid, TakenPage};
-use holdfast_host::{Exit, has_legacy_chip};
+use holdfast_host::Exit;
 use holdfast_locks::{Budget, CpuId, Interrupts};
 use holdfast_machine::Picos;
 
@@ -154,22 +154,9 @@ unsafe impl Cpu for SimCpu {
         let exit = match port {
             virtio::NOTIFY_PORT => Exit::PortWrite { port, value },
             _ if self.is_native() => return,
-            _ if has_legacy_chip(port) => Exit::PortWrite { port, value },
             _ => Exit::Userspace,
         };
         self.handle.exit(exit);
-    }
-
-    fn port_read(&self, port: u16) -> u8 {
-        if self.is_native() {
-            return 0xff;
-        }
-        if !has_legacy_chip(port) {
-            self.handle.exit(Exit::Userspace);
-            return 0xff;
-        }
-        self.handle.exit(Exit::PortRead { port });
-        self.reply() as u8
     }
 
     fn steal_time(&self, cpu: CpuId) -> &StealTime {

@@ -11,7 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
 
 use holdfast_guest::{Cpu, GuestImage, LocalApic, Machine, RESCHEDULE_VECTOR, TIMER_VECTOR};
-use holdfast_host::{Command, Event, Exit, HostInterrupt, PcpuId, Run, VcpuId};
+use holdfast_host::{Command, Event, Exit, HardwareEvent, HostInterrupt, PcpuId, Run, TaskEvent, VcpuId};
 use holdfast_locks::{Budget, CpuId, Paravirt, Platform, Word};
 
 use crate::engine::handle::Handle;
@@ -94,7 +94,7 @@ impl Hypervisor {
                     self.handle.work(left);
                     self.handle.order();
                     cpu.irq_disable();
-                    self.step(cpu, pcpu, Event::VcpuRuns { pcpu, vcpu });
+                    self.step(cpu, pcpu, Event::Task(TaskEvent::RunsVcpu { pcpu, vcpu }));
                 }
                 (Some(Run::Idle), None) => cpu.halt_unmasked(),
                 (Some(Run::Poll(_)) | None, _) => self.poll(cpu, pcpu, next),
@@ -127,7 +127,7 @@ impl Hypervisor {
                 self.inject(pcpu, run);
                 self.exit_event(pcpu, vcpu, Exit::ExternalInterrupt(interrupt))
             }
-            _ => Event::Interrupt { pcpu, interrupt },
+            _ => Event::Hardware(HardwareEvent::Interrupt { pcpu, interrupt }),
         };
         self.step(cpu, pcpu, event);
     }
@@ -137,7 +137,7 @@ impl Hypervisor {
         self.handle.with(|engine| {
             let vcpu = engine.inner(self.index).vcpu(own);
             let guest = engine.guest_state(vcpu);
-            Event::Exit { pcpu, exit, guest }
+            Event::Hardware(HardwareEvent::Exit { pcpu, exit, guest })
         })
     }
 

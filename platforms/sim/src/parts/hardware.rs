@@ -181,7 +181,7 @@ pub fn exit_cause(exit: &Exit) -> Cause {
         Exit::Hypercall { .. } => Cause::ExitHypercall,
         Exit::Cpuid { .. } => Cause::ExitCpuid,
         Exit::ReadMsr { .. } | Exit::WriteMsr { .. } | Exit::WriteCr8 { .. } => Cause::ExitMsr,
-        Exit::PortWrite { .. } | Exit::PortRead { .. } => Cause::ExitPort,
+        Exit::PortWrite { .. } => Cause::ExitPort,
         Exit::InterruptWindow | Exit::Iret => Cause::ExitWindow,
         Exit::AvicIncompleteIpi(_)
         | Exit::AvicNoAccel { .. }

@@ -1,8 +1,8 @@
 //! A guest's network device, as the host has it: the threads behind it, or hardware. How it works is in
 //! `events/network.rs`.
 
+use crate::network::Connection;
 use holdfast_abi::{msi, virtio};
-use holdfast_host::net::Connection;
 use holdfast_host::{ConfigError, Host, Nic, TaskConfig, TaskId, VmId};
 use holdfast_machine::Picos;
 

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use holdfast_host::{Event, Host, Nanos, PcpuId, TaskConfig, TaskId, VmId};
+use holdfast_host::{Event, Host, Nanos, PcpuId, TaskConfig, TaskEvent, TaskId, VmId, VmmEvent};
 use holdfast_machine::Picos;
 use holdfast_workloads::stream_seed;
 
@@ -82,13 +82,13 @@ impl Vmm {
             let wakes = period.map(|period| now + self.first_ns.take().unwrap_or(period));
             self.remaining = if period.is_some() { LOOK } else { Picos::ZERO };
             let until = due.map(|(at, _)| at).into_iter().chain(wakes).min().map(Nanos);
-            return Event::TaskSleeps { pcpu, until };
+            return Event::Task(TaskEvent::Sleeps { pcpu, until });
         };
         self.plan.pop_front();
         self.is_there = matches!(act, Act::Start);
         match act {
-            Act::Start => Event::VmStarts { pcpu, vm },
-            Act::Remove => Event::VmEnds { pcpu, vm },
+            Act::Start => Event::Vmm(VmmEvent::VmStarts { pcpu, vm }),
+            Act::Remove => Event::Vmm(VmmEvent::VmEnds { pcpu, vm }),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use holdfast_abi::virtio::{Network, Queue};
 use holdfast_guest::DriverQueue;
-use holdfast_host::net::DeviceQueue;
+use holdfast_sim::DeviceQueue;
 
 /// Number of steps of a schedule; bit `i` selects the side that takes step `i`.
 const STEPS: u32 = 14;

@@ -19,20 +19,17 @@ enum Effect {
 
 /// Keys of guests that are refused.
 const REFUSED: &[&str] = &[
-    "auto_eoi",
+    "apic_inhibits",
     "bare_metal",
     "boot.exits",
-    "boot_timer",
     "cpu_pm",
     "inside",
     "lock_hints",
     "netperf.transactions",
     "nic",
     "parent",
-    "pit_reinject",
     "preempted_flag",
     "quota",
-    "sev",
     "shares",
     "starts_cpus",
     "vcpu_quota",
@@ -84,6 +81,7 @@ fn other_value(key: &Key, value: &Value) -> String {
     match key.path {
         "vm.*.affinity" => return "[[0], [0]]".to_owned(),
         "vm.*.numa" => return "[0, 1]".to_owned(),
+        "vm.*.apic_inhibits" => return "[\"sev\"]".to_owned(),
         // A factor of 1 is refused.
         "host.pause_window.grow" | "host.pause_window.shrink" => return "2".to_owned(),
         "host.pause_window.max" => return "9000".to_owned(),
@@ -126,7 +124,6 @@ fn effect(key: &Key) -> Effect {
         ["vm", _, "shares" | "quota" | "period" | "vcpu_quota" | "vcpu_period"] => {
             common.push("vm.guest.cgroup=\"own-with-vcpu-groups\"".to_owned());
         }
-        ["host", "yield", "favor" | "lag_credit"] => common.push("host.scheduler=\"eevdf-6.6\"".to_owned()),
         ["host", "migration", "downtime" | "bandwidth" | "mp_state_only"] => {
             common.push("host.migration.every=\"9 ms\"".to_owned());
         }

@@ -17,7 +17,7 @@
 mod costs;
 mod queue;
 
-use alloc::collections::VecDeque;
+use std::collections::VecDeque;
 
 use holdfast_abi::virtio::Network;
 
@@ -76,7 +76,7 @@ impl Connection {
     /// Returns the next action of vhost's worker.
     pub fn worker(&mut self, network: &Network) -> Action {
         loop {
-            match core::mem::take(&mut self.hands) {
+            match std::mem::take(&mut self.hands) {
                 Hands::FromGuest(packet) => {
                     // The guest needs no interrupt for sent packets.
                     self.transmit.push(&network.transmit, packet);
@@ -140,11 +140,6 @@ impl Connection {
     /// Returns the cost of a packet that costs a worker `worker`.
     fn cost(&self, worker: u64) -> u64 {
         if self.assigned { costs::HARDWARE } else { worker }
-    }
-
-    /// Returns how many packets the server has answered.
-    pub fn served(&self) -> u64 {
-        self.served
     }
 }
 

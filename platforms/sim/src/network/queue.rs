@@ -2,8 +2,8 @@
 //!
 //! **No lost notification**: as on the driver's side.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use core::sync::atomic::fence;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
 
 use holdfast_abi::virtio::{QUEUE_SIZE, Queue, need_event};
 

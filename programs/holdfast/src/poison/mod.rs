@@ -11,9 +11,9 @@
 //! assert_eq!(count.into_inner().unwrap(), 1);
 //! ```
 //!
-//! For the other types of `std::sync` the module has those of the crate's root, which differ in one point: a panic while
-//! their value is made leaves them as they were, so the next call tries again. `Once` has no `call_once_force`, since
-//! there is no poison to force. `Barrier` is the standard library's.
+//! For the other types of `std::sync` the module has those of the crate's root, which differ in one point: a panic
+//! while their value is made leaves them as they were, so the next call tries again. `Once` has no `call_once_force`,
+//! since there is no poison to force. `Barrier` is the standard library's.
 
 mod common;
 mod condvar;

@@ -23,12 +23,12 @@ use core::fmt;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::exclusive::Exclusive;
-use crate::guard::SpinLock;
-use crate::kind::{LockKind, match_kind, with_algorithm};
-use crate::paravirt::Paravirt;
-use crate::platform::{Budget, CpuId, Platform, Word, wait_for};
-use crate::queue::{Nodes, Numa};
+use crate::cpu::paravirt::Paravirt;
+use crate::cpu::platform::{Budget, CpuId, Platform, Word, wait_for};
+use crate::cpu::queue::{Nodes, Numa};
+use crate::spin::exclusive::Exclusive;
+use crate::spin::guard::SpinLock;
+use crate::spin::kind::{LockKind, match_kind, with_algorithm};
 
 /// The work of one CPU.
 pub struct Job<C>(Box<dyn FnOnce(&C)>);

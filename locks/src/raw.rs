@@ -4,7 +4,7 @@
 //! bounds of its implementation state what it needs from the CPU: [`Platform`], [`Nodes`](crate::Nodes),
 //! [`Paravirt`](crate::Paravirt).
 
-use crate::platform::Platform;
+use crate::cpu::platform::Platform;
 
 /// A spinlock algorithm over one word of `P`. A word of zero is an unlocked lock.
 ///

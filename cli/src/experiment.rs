@@ -17,6 +17,7 @@ use holdfast_lab::run::{self, Execution, Outcomes, Runner, Slots};
 use holdfast_lab::shipped::{self, EXPERIMENTS, MACHINES, Shipped};
 
 use crate::args::{AdaptiveArgs, PlanArgs, VERSION};
+use crate::extended;
 use crate::output::{note, say};
 use crate::progress::Bar;
 use crate::refused::Refused;
@@ -77,7 +78,7 @@ pub fn is_results(target: &str) -> bool {
 
 /// Returns the plan for `target`.
 pub fn plan(target: &str, options: &Options) -> anyhow::Result<Plan> {
-    let plan = Plan::new(load(target)?, options)?;
+    let plan = Plan::new(load(target)?, &extended::options(options))?;
     for remark in &plan.remarks {
         note!("remark: {remark}");
     }

@@ -5,6 +5,7 @@ mod checks;
 mod migration;
 
 use holdfast_host::HostConfig;
+use holdfast_locks::LockKind;
 use holdfast_machine::Topology;
 use holdfast_sim::{Config, HostTask, Stay, Vm};
 use holdfast_workloads::Boot;
@@ -71,6 +72,8 @@ pub struct DraftVm {
     ///
     /// `None` is the machine's own host.
     pub inside: Option<String>,
+    /// The locks that can be named.
+    pub locks: &'static [LockKind],
 }
 
 /// A configuration while keys are being set.
@@ -117,6 +120,7 @@ impl DraftVm {
             until_ns: None,
             vmm_period_ns: None,
             measured: None,
+            locks: LockKind::ALL,
             bare_metal: false,
             inside: None,
         }

@@ -48,7 +48,7 @@ mod sleep;
 mod spin;
 
 pub use cpu::*;
-pub use raw::{RawLock, RawRwlock, TryRwlock};
+pub use raw::{Described, Description, Instead, RawLock, RawRwlock, TryRwlock};
 pub use rw::*;
 pub use sleep::*;
 pub use spin::*;

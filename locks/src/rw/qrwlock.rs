@@ -315,17 +315,30 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
         P: Paravirt<Word = W>,
         K: RawLock<P>,
     {
+        self.queue_by(cpu, wish, halts, blocked, (K::lock, K::unlock));
+    }
+
+    /// Does the same with the operations of the queue's lock.
+    #[inline]
+    fn queue_by<P: Paravirt<Word = W>>(
+        &self,
+        cpu: &P,
+        wish: Wish,
+        halts: bool,
+        blocked: impl Fn(),
+        (lock, unlock): (impl FnOnce(&P, &W), impl FnOnce(&P, &W)),
+    ) {
         // A CPU that has vanished leaves the queue to the next one, and blocks no newcomers.
         cpu.wait_begins(&self.queue, |_| 0);
         cpu.wait_begins(&self.state, |state| state & !(BLOCKED | HEAD));
-        K::lock(cpu, &self.queue);
+        lock(cpu, &self.queue);
         cpu.heads(&self.queue, true);
         cpu.contention_begin(&self.state);
         self.wait_at_head(cpu, wish, halts, blocked);
         cpu.contention_end(&self.state);
         cpu.heads(&self.queue, false);
         cpu.wait_ends();
-        K::unlock(cpu, &self.queue);
+        unlock(cpu, &self.queue);
         cpu.wait_ends();
     }
 
@@ -469,10 +482,24 @@ impl<W> BootRwlock<W> {
     #[inline]
     pub fn lock_shared<P>(&self, kind: LockKind, cpu: &P)
     where
-        P: Nodes + Paravirt + Numa + Platform<Word = W>,
+        P: Nodes + Paravirt + Numa + Platform<Word = W> + 'static,
     {
-        let queue = |wish| with_algorithm!(kind, L => self.0.queue::<P, L>(cpu, wish, false, || ()));
+        let queue = |wish| self.queue(kind, cpu, wish);
         self.0.lock_shared_with(cpu, queue);
+    }
+
+    fn queue<P>(&self, kind: LockKind, cpu: &P, wish: Wish)
+    where
+        P: Nodes + Paravirt + Numa + Platform<Word = W> + 'static,
+    {
+        with_algorithm!(
+            kind,
+            L => self.0.queue::<P, L>(cpu, wish, false, || ()),
+            lock => {
+                let operations = lock.on::<P>();
+                self.0.queue_by(cpu, wish, false, || (), (operations.lock, operations.unlock));
+            }
+        );
     }
 
     /// Releases the lock, which this CPU must hold as a reader.
@@ -485,9 +512,9 @@ impl<W> BootRwlock<W> {
     #[inline]
     pub fn lock_exclusive<P>(&self, kind: LockKind, cpu: &P)
     where
-        P: Nodes + Paravirt + Numa + Platform<Word = W>,
+        P: Nodes + Paravirt + Numa + Platform<Word = W> + 'static,
     {
-        let queue = |wish| with_algorithm!(kind, L => self.0.queue::<P, L>(cpu, wish, false, || ()));
+        let queue = |wish| self.queue(kind, cpu, wish);
         self.0.lock_exclusive_with(cpu, queue);
     }
 

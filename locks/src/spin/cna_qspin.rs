@@ -20,10 +20,10 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::cpu::layout::{LOCKED, LOCKED_MASK, Narrow, PENDING};
+use crate::cpu::layout::{LOCKED, LOCKED_MASK, Layout, Narrow, PENDING};
 use crate::cpu::platform::{Budget, CpuId, wait_for};
 use crate::cpu::queue::{Node, Numa, Waiter};
-use crate::raw::RawLock;
+use crate::raw::{Described, Instead, RawLock};
 use crate::spin::qspin::{Flavor, Qspin, is_contended, is_locked, lock_slow, try_lock};
 
 type Word = Narrow;
@@ -40,6 +40,17 @@ const LOOK_INTERVAL: Budget = Budget(16);
 /// secondary queue, only one head in 2^`SHUFFLE_BITS` looks for waiters to move.
 #[derive(Debug)]
 pub struct CnaQspin<const THRESHOLD_NS: u32 = 1_000_000, const SHUFFLE_BITS: u32 = 7>;
+
+impl<const T: u32, const S: u32> Described for CnaQspin<T, S> {
+    const FIFO: bool = false;
+    const HALTS: bool = false;
+    const KICKS: bool = false;
+    const WITHOUT_KICKS: Instead = Instead::Itself;
+    const DRAWS_TICKETS: bool = false;
+    const CPUS_MAX: u32 = Narrow::CPUS_MAX;
+    const MAY_BE_FREED_AT_ONCE: bool = true;
+    const ORIGIN: &'static str = "proposed from 2019 to 2021";
+}
 
 impl<P: Numa, const T: u32, const S: u32> RawLock<P> for CnaQspin<T, S> {
     #[inline]

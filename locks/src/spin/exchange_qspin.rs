@@ -25,11 +25,11 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use crate::cpu::layout::{LOCKED, LOCKED_MASK, Narrow};
+use crate::cpu::layout::{LOCKED, LOCKED_MASK, Layout, Narrow};
 use crate::cpu::platform::wait_for;
 use crate::cpu::queue::{Nodes, Waiter};
 use crate::cpu::stats::Event;
-use crate::raw::RawLock;
+use crate::raw::{Described, Instead, RawLock};
 use crate::spin::qspin::{Flavor, Qspin, is_contended, is_locked, lock_queued, try_lock};
 
 const WAITING: u32 = 1 << 8;
@@ -52,6 +52,17 @@ const BOTH: u16 = (LOCKED | WAITING) as u16;
 /// free.
 #[derive(Debug)]
 pub struct ExchangeQspin;
+
+impl Described for ExchangeQspin {
+    const FIFO: bool = false;
+    const HALTS: bool = false;
+    const KICKS: bool = false;
+    const WITHOUT_KICKS: Instead = Instead::Itself;
+    const DRAWS_TICKETS: bool = false;
+    const CPUS_MAX: u32 = Narrow::CPUS_MAX;
+    const MAY_BE_FREED_AT_ONCE: bool = true;
+    const ORIGIN: &'static str = "proposed in 2014: the queued lock of version 5";
+}
 
 impl<P: Nodes> RawLock<P> for ExchangeQspin {
     #[inline]

@@ -3,11 +3,11 @@
 use core::fmt;
 use core::str::FromStr;
 
-use crate::cpu::layout::{Layout, Narrow, Numerous, Wide};
 use crate::cpu::paravirt::Paravirt;
 use crate::cpu::platform::{Platform, Word};
 use crate::cpu::queue::{Nodes, Numa};
-use crate::raw::RawLock;
+use crate::raw::{Description, Instead, RawLock};
+use crate::spin::registered::Registered;
 
 /// Calls the macro `$callback` with the list of all [`LockKind`]s, which is written here and nowhere else.
 ///
@@ -61,16 +61,19 @@ macro_rules! kinds {
         #[non_exhaustive]
         pub enum LockKind {
             $(#[doc = concat!("The algorithm [`", stringify!($kind), "`](crate::", stringify!($kind), ").")] $kind,)+
+            /// A lock from another crate.
+            Registered(&'static Registered),
         }
 
         impl LockKind {
-            /// Every kind.
+            /// Every kind of this crate.
             pub const ALL: &[LockKind] = &[$(LockKind::$kind),+];
 
             /// Returns the kind's name in results, on the command line and in experiments.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(LockKind::$kind => $name,)+
+                    LockKind::Registered(lock) => lock.name,
                 }
             }
         }
@@ -79,86 +82,72 @@ macro_rules! kinds {
 
 for_each_lock_kind!(kinds);
 
-/// Evaluates `$body` with `$algorithm` standing for the type of the kind `$which`.
+/// Evaluates `$body` with `$algorithm` standing for the type of the kind `$which`, or `$other` with `$lock` standing for
+/// the lock from another crate.
 macro_rules! with_algorithm {
-    ($which:expr, $algorithm:ident => $body:expr) => {
-        $crate::for_each_lock_kind!(match_kind $which, $algorithm, $body)
+    ($which:expr, $algorithm:ident => $body:expr, $lock:ident => $other:expr) => {
+        $crate::for_each_lock_kind!(match_kind $which, $algorithm, $body, $lock, $other)
     };
 }
 pub(crate) use with_algorithm;
 
 macro_rules! match_kind {
-    ([$which:expr, $algorithm:ident, $body:expr] $($module:ident: $kind:ident = $name:literal,)+) => {
+    ([$which:expr, $algorithm:ident, $body:expr, $lock:ident, $other:expr] $($module:ident: $kind:ident = $name:literal,)+) => {
         match $which {
             $($crate::LockKind::$kind => {
                 type $algorithm = $crate::$kind;
                 $body
             })+
+            $crate::LockKind::Registered($lock) => $other,
         }
     };
 }
 pub(crate) use match_kind;
 
 impl LockKind {
+    /// Returns what the lock states of itself.
+    pub const fn description(self) -> Description {
+        with_algorithm!(self, L => Description::of::<L>(), lock => lock.description)
+    }
+
     /// Returns whether waiters are always served in the order of their arrival.
     pub const fn is_fifo(self) -> bool {
-        use LockKind::{
-            EarlyPvQspin, OpportunisticTicket, PvTicket, Qspin, TailPvTicket, Ticket, WatchingQspin, WideQspin,
-        };
-        let tickets = matches!(self, Ticket | PvTicket | TailPvTicket | OpportunisticTicket);
-        tickets || matches!(self, Qspin | WideQspin | WatchingQspin | EarlyPvQspin)
+        self.description().is_fifo
     }
 
     /// Returns whether a waiter halts once it has spun for long enough, and the unlocker kicks it.
     pub const fn halts(self) -> bool {
-        use LockKind::{AheadPvQspin, EarlyPvQspin, HybridPvQspin, PvQspin, UnfairPvQspin, WidePvQspin};
-        use LockKind::{OpportunisticTicket, PvTicket, TailPvTicket};
-        let queued = matches!(
-            self,
-            PvQspin | UnfairPvQspin | HybridPvQspin | WidePvQspin | EarlyPvQspin | AheadPvQspin
-        );
-        queued || matches!(self, PvTicket | TailPvTicket | OpportunisticTicket)
+        self.description().halts
     }
 
     /// Returns whether a CPU kicks others, which needs a host: because they have halted, or because they seem absent.
     pub const fn kicks(self) -> bool {
-        self.halts() || matches!(self, LockKind::WatchingQspin | LockKind::UnfairWatchingQspin)
+        self.description().kicks
     }
 
-    /// Returns whether the word holds tickets, which wrap: bits 0-15 are the ticket being served, bits 16-31 the next
-    /// one to draw. In some of these locks bit 0 or bit 16 is a flag and tickets advance by 2.
+    /// Returns whether the word holds tickets; see [`Described::DRAWS_TICKETS`](crate::Described::DRAWS_TICKETS).
     pub const fn draws_tickets(self) -> bool {
-        use LockKind::{OpportunisticTicket, PreemptableTicket, PvTicket, TailPvTicket, Ticket};
-        matches!(
-            self,
-            Ticket | PvTicket | TailPvTicket | PreemptableTicket | OpportunisticTicket
-        )
+        self.description().draws_tickets
     }
 
-    /// Returns on how many CPUs the lock excludes: how many its word can tell apart, or how many tickets it has.
-    ///
-    /// On a CPU with a greater number a queued lock panics. With more waiters than tickets a lock no longer excludes.
+    /// Returns on how many CPUs the lock excludes; see [`Described::CPUS_MAX`](crate::Described::CPUS_MAX).
     pub const fn cpus_max(self) -> u32 {
-        use LockKind::{NumerousQspin, OpportunisticTicket, PreemptableTicket, PvTicket, TailPvTicket, Tas, Ticket};
-        use LockKind::{Ttas, WidePvQspin, WideQspin};
-        match self {
-            Tas | Ttas => u32::MAX,
-            // All tickets drawn look like none.
-            Ticket => (1 << 16) - 1,
-            // One bit of a ticket is a flag.
-            PvTicket | TailPvTicket | OpportunisticTicket => (1 << 15) - 1,
-            // A second bit tells whether a ticket has passed.
-            PreemptableTicket => (1 << 14) - 1,
-            NumerousQspin => Numerous::CPUS_MAX,
-            WideQspin | WidePvQspin => Wide::CPUS_MAX,
-            _ => Narrow::CPUS_MAX,
-        }
+        self.description().cpus_max
     }
 
     /// Returns whether no unlock accesses the word after it has released the lock, so that the next holder may free the
     /// lock at once.
     pub const fn may_be_freed_at_once(self) -> bool {
-        !matches!(self, LockKind::TailPvTicket)
+        self.description().may_be_freed_at_once
+    }
+
+    /// Returns which lock a kernel takes instead on a host that kicks no CPUs; `None` if this lock kicks none.
+    pub fn without_kicks(self) -> Option<LockKind> {
+        match (self, self.description().without_kicks) {
+            (LockKind::Registered(lock), _) => lock.without_kicks,
+            (_, Instead::Itself) => None,
+            (_, Instead::Native(name) | Instead::Unfair(name)) => name.parse().ok(),
+        }
     }
 }
 
@@ -204,7 +193,7 @@ impl FromStr for LockKind {
 /// ```
 /// use holdfast_locks::{BootLock, LockKind, Nodes, Numa, Paravirt, Platform};
 ///
-/// fn with<P: Nodes + Numa + Paravirt>(cpu: &P, kind: LockKind, lock: &BootLock<P::Word>, body: impl FnOnce()) {
+/// fn with<P: Nodes + Numa + Paravirt + 'static>(cpu: &P, kind: LockKind, lock: &BootLock<P::Word>, body: impl FnOnce()) {
 ///     lock.lock(kind, cpu);
 ///     body();
 ///     lock.unlock(kind, cpu);
@@ -238,18 +227,18 @@ impl<W> BootLock<W> {
     #[inline]
     pub fn lock<P>(&self, kind: LockKind, cpu: &P)
     where
-        P: Nodes + Paravirt + Numa + Platform<Word = W>,
+        P: Nodes + Paravirt + Numa + Platform<Word = W> + 'static,
     {
-        with_algorithm!(kind, L => L::lock(cpu, &self.word))
+        with_algorithm!(kind, L => L::lock(cpu, &self.word), lock => (lock.on::<P>().lock)(cpu, &self.word))
     }
 
     /// Takes the lock if that needs no waiting. Returns whether this CPU now holds it.
     #[inline]
     pub fn try_lock<P>(&self, kind: LockKind, cpu: &P) -> bool
     where
-        P: Nodes + Paravirt + Numa + Platform<Word = W>,
+        P: Nodes + Paravirt + Numa + Platform<Word = W> + 'static,
     {
-        with_algorithm!(kind, L => L::try_lock(cpu, &self.word))
+        with_algorithm!(kind, L => L::try_lock(cpu, &self.word), lock => (lock.on::<P>().try_lock)(cpu, &self.word))
     }
 
     /// Releases the lock, which this CPU must hold: otherwise the lock no longer excludes. The next holder may free the
@@ -257,26 +246,26 @@ impl<W> BootLock<W> {
     #[inline]
     pub fn unlock<P>(&self, kind: LockKind, cpu: &P)
     where
-        P: Nodes + Paravirt + Numa + Platform<Word = W>,
+        P: Nodes + Paravirt + Numa + Platform<Word = W> + 'static,
     {
-        with_algorithm!(kind, L => L::unlock(cpu, &self.word))
+        with_algorithm!(kind, L => L::unlock(cpu, &self.word), lock => (lock.on::<P>().unlock)(cpu, &self.word))
     }
 
     /// Returns whether a CPU held the lock at some moment during the call.
     pub fn is_locked<P>(&self, kind: LockKind, cpu: &P) -> bool
     where
-        P: Nodes + Paravirt + Numa + Platform<Word = W>,
+        P: Nodes + Paravirt + Numa + Platform<Word = W> + 'static,
     {
-        with_algorithm!(kind, L => L::is_locked(cpu, &self.word))
+        with_algorithm!(kind, L => L::is_locked(cpu, &self.word), lock => (lock.on::<P>().is_locked)(cpu, &self.word))
     }
 
     /// Returns whether a CPU waited for the lock at some moment during the call. Always `false` for kinds whose word
     /// does not show waiters.
     pub fn is_contended<P>(&self, kind: LockKind, cpu: &P) -> bool
     where
-        P: Nodes + Paravirt + Numa + Platform<Word = W>,
+        P: Nodes + Paravirt + Numa + Platform<Word = W> + 'static,
     {
-        with_algorithm!(kind, L => L::is_contended(cpu, &self.word))
+        with_algorithm!(kind, L => L::is_contended(cpu, &self.word), lock => (lock.on::<P>().is_contended)(cpu, &self.word))
     }
 }
 

@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::cpu::layout::{LOCKED, LOCKED_MASK, Layout, Narrow, Numerous};
 use crate::cpu::platform::wait_for;
 use crate::cpu::queue::{Nodes, Waiter, successor};
-use crate::raw::RawLock;
+use crate::raw::{Described, Instead, RawLock};
 use crate::spin::qspin::{Flavor, Qspin, is_contended, is_locked, lock_queued, try_lock};
 use crate::spin::steal::take;
 
@@ -34,6 +34,17 @@ use crate::spin::steal::take;
 /// ```
 #[derive(Debug)]
 pub struct NumerousQspin;
+
+impl Described for NumerousQspin {
+    const FIFO: bool = false;
+    const HALTS: bool = false;
+    const KICKS: bool = false;
+    const WITHOUT_KICKS: Instead = Instead::Itself;
+    const DRAWS_TICKETS: bool = false;
+    const CPUS_MAX: u32 = Numerous::CPUS_MAX;
+    const MAY_BE_FREED_AT_ONCE: bool = true;
+    const ORIGIN: &'static str = "proposed in 2014, for 16384 CPUs and more";
+}
 
 impl<P: Nodes> RawLock<P> for NumerousQspin {
     #[inline]

@@ -19,7 +19,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::cpu::platform::{Budget, Platform, wait_for};
-use crate::raw::RawLock;
+use crate::raw::{Described, Instead, RawLock};
 
 const HELD: u16 = 1;
 const INC: u16 = 2;
@@ -49,6 +49,18 @@ const fn is_held(word: u32) -> bool {
 /// value is faster if waiters are preempted, and less fair if they are not.
 #[derive(Debug)]
 pub struct PreemptableTicket<const SHIFT: u32 = 8>;
+
+impl<const SHIFT: u32> Described for PreemptableTicket<SHIFT> {
+    const FIFO: bool = false;
+    const HALTS: bool = false;
+    const KICKS: bool = false;
+    const WITHOUT_KICKS: Instead = Instead::Itself;
+    const DRAWS_TICKETS: bool = true;
+    const CPUS_MAX: u32 = // One bit is a flag, and another tells whether a ticket has passed.
+        (1 << 14) - 1;
+    const MAY_BE_FREED_AT_ONCE: bool = true;
+    const ORIGIN: &'static str = "a paper of 2013";
+}
 
 impl<P: Platform, const SHIFT: u32> RawLock<P> for PreemptableTicket<SHIFT> {
     #[inline]

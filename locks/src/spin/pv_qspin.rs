@@ -49,7 +49,7 @@ use crate::cpu::platform::{Budget, CpuId};
 use crate::cpu::queue::{Nodes, Waiter};
 use crate::cpu::stats::{Event, Recorder};
 use crate::cpu::steps::{AllSteps, Steps, unless_omitted};
-use crate::raw::RawLock;
+use crate::raw::{Described, Instead, RawLock};
 use crate::spin::pv_wait::{self, HALTED, HASHED, LISTED, RUNNING};
 use crate::spin::qspin::{Flavor, Turn, is_contended, lock_queued, lock_slow};
 use crate::spin::steal::{Ahead, Early, Hybrid, StealOnce, Stealing, Unfair, take};
@@ -74,6 +74,20 @@ pub type AheadPvQspin<L = Narrow, S = AllSteps> = PvQueued<Ahead, L, S>;
 /// A queued lock whose waiters halt. `T` decides which CPUs may take it past the queue, and when waiters are woken.
 #[derive(Debug)]
 pub struct PvQueued<T, L = Narrow, S = AllSteps>(PhantomData<(T, L, S)>);
+
+impl<T: Stealing, L: PendingLayout, S: Steps> Described for PvQueued<T, L, S> {
+    const FIFO: bool = T::FIFO;
+    const HALTS: bool = true;
+    const KICKS: bool = true;
+    const WITHOUT_KICKS: Instead = match T::WITHOUT_KICKS {
+        Instead::Native(_) if L::CPUS_MAX > Narrow::CPUS_MAX => Instead::Native("wide-qspin"),
+        other => other,
+    };
+    const DRAWS_TICKETS: bool = false;
+    const CPUS_MAX: u32 = L::CPUS_MAX;
+    const MAY_BE_FREED_AT_ONCE: bool = true;
+    const ORIGIN: &'static str = T::ORIGIN;
+}
 
 impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> RawLock<P> for PvQueued<T, L, S> {
     #[inline]

@@ -30,7 +30,7 @@ use crate::cpu::paravirt::{Paravirt, clock, halt, unlock_kick};
 use crate::cpu::platform::{Budget, Platform, wait_for};
 use crate::cpu::stats::{Event, Recorder};
 use crate::cpu::steps::{AllSteps, Steps, unless_omitted};
-use crate::raw::RawLock;
+use crate::raw::{Described, Instead, RawLock};
 
 /// The slow-path flag, in the half of the word that [`Form`] says.
 pub(crate) const SLOW: u16 = 1;
@@ -81,6 +81,22 @@ pub struct PvTicket<S = AllSteps, const NEAR: u16 = 0, const AHEAD: u16 = 1>(Pha
 /// The two numbers are the paper's (docs/spec/guest-locks.md, "Published variants"). There the waiters nearby spin for
 /// 2^34 iterations. That the four are the owners of the next four tickets is our reading (uncertain).
 pub type OpportunisticTicket<S = AllSteps> = PvTicket<S, 18, 4>;
+
+impl<S: Steps, const NEAR: u16, const AHEAD: u16> Described for PvTicket<S, NEAR, AHEAD> {
+    const FIFO: bool = true;
+    const HALTS: bool = true;
+    const KICKS: bool = true;
+    const WITHOUT_KICKS: Instead = Instead::Native("ticket");
+    const DRAWS_TICKETS: bool = true;
+    const CPUS_MAX: u32 = // One bit of a ticket is a flag.
+        (1 << 15) - 1;
+    const MAY_BE_FREED_AT_ONCE: bool = true;
+    const ORIGIN: &'static str = if NEAR == 0 {
+        "of guests in Linux 4.0 and 4.1"
+    } else {
+        "a paper of 2016, on Linux 4.0"
+    };
+}
 
 impl<P: Paravirt, S: Steps, const NEAR: u16, const AHEAD: u16> RawLock<P> for PvTicket<S, NEAR, AHEAD> {
     #[inline]

@@ -29,7 +29,7 @@ use crate::cpu::layout::{LOCKED, LOCKED_MASK, Layout, Narrow, PENDING, PendingLa
 use crate::cpu::platform::{Budget, Platform, wait_for};
 use crate::cpu::queue::{Nodes, Waiter, claim, enter, leave, successor};
 use crate::cpu::stats::Event;
-use crate::raw::RawLock;
+use crate::raw::{Described, Instead, RawLock};
 
 /// How long a newcomer waits while the lock is handed to the pending waiter. The limit is needed because a new pending
 /// waiter may follow each time. Linux on x86: `_Q_PENDING_LOOPS`.
@@ -41,6 +41,17 @@ pub struct Qspin<L = Narrow>(PhantomData<fn() -> L>);
 
 /// [`Qspin`] for fewer than 2097152 CPUs.
 pub type WideQspin = Qspin<Wide>;
+
+impl<L: PendingLayout> Described for Qspin<L> {
+    const FIFO: bool = true;
+    const HALTS: bool = false;
+    const KICKS: bool = false;
+    const WITHOUT_KICKS: Instead = Instead::Itself;
+    const DRAWS_TICKETS: bool = false;
+    const CPUS_MAX: u32 = L::CPUS_MAX;
+    const MAY_BE_FREED_AT_ONCE: bool = true;
+    const ORIGIN: &'static str = "Linux since 4.2";
+}
 
 impl<P: Nodes, L: PendingLayout> RawLock<P> for Qspin<L> {
     #[inline]

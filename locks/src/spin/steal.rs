@@ -6,6 +6,7 @@ use crate::cpu::layout::{LOCKED, LOCKED_MASK, Layout, PENDING};
 use crate::cpu::paravirt::Paravirt;
 use crate::cpu::platform::{Budget, Platform};
 use crate::cpu::sharing::Sharing;
+use crate::raw::Instead;
 use crate::spin::backoff::wait_backing_off;
 use crate::spin::qspin;
 
@@ -23,6 +24,12 @@ mod sealed {
 pub trait Stealing: sealed::Sealed {
     /// Whether the head of the queue blocks stealing while it spins.
     const HEAD_BLOCKS: bool;
+    /// [`Described::FIFO`](crate::Described::FIFO) of the lock.
+    const FIFO: bool;
+    /// [`Described::WITHOUT_KICKS`](crate::Described::WITHOUT_KICKS) of the lock.
+    const WITHOUT_KICKS: Instead;
+    /// [`Described::ORIGIN`](crate::Described::ORIGIN) of the lock.
+    const ORIGIN: &'static str;
     /// Whether [`Stealing::steal`] may wait.
     const WAITS: bool;
     /// Whether no CPU may take the lock while another one queues.
@@ -91,6 +98,9 @@ pub(crate) fn take<P: Platform>(cpu: &P, word: &P::Word) -> bool {
 pub struct Fair;
 
 impl Stealing for Fair {
+    const FIFO: bool = true;
+    const WITHOUT_KICKS: Instead = Instead::Native("qspin");
+    const ORIGIN: &'static str = "in no kernel";
     const HEAD_BLOCKS: bool = false;
     const WAITS: bool = false;
     const LISTS_AGAIN: bool = false;
@@ -106,6 +116,10 @@ impl Stealing for Fair {
 pub struct Early;
 
 impl Stealing for Early {
+    const FIFO: bool = true;
+    const WITHOUT_KICKS: Instead = Instead::Native("qspin");
+    const ORIGIN: &'static str =
+        "of guests in Linux 4.2 (4.3 and 4.4 are between it and pv-qspin: fair, and each waiter is kicked once)";
     const HEAD_BLOCKS: bool = false;
     const WAITS: bool = false;
     const LISTS_AGAIN: bool = false;
@@ -126,6 +140,9 @@ impl Stealing for Early {
 pub struct Ahead;
 
 impl Stealing for Ahead {
+    const FIFO: bool = false;
+    const WITHOUT_KICKS: Instead = Instead::Native("qspin");
+    const ORIGIN: &'static str = "proposed in July 2015: wakes waiters ahead";
     const HEAD_BLOCKS: bool = false;
     const WAITS: bool = false;
     const LISTS_AGAIN: bool = false;
@@ -144,6 +161,9 @@ impl Stealing for Ahead {
 pub struct StealOnce;
 
 impl Stealing for StealOnce {
+    const FIFO: bool = false;
+    const WITHOUT_KICKS: Instead = Instead::Native("qspin");
+    const ORIGIN: &'static str = "of guests in Linux 4.5 to 4.14";
     const HEAD_BLOCKS: bool = true;
     const WAITS: bool = false;
     const LISTS_AGAIN: bool = false;
@@ -154,6 +174,9 @@ impl Stealing for StealOnce {
 pub struct Hybrid;
 
 impl Stealing for Hybrid {
+    const FIFO: bool = false;
+    const WITHOUT_KICKS: Instead = Instead::Native("qspin");
+    const ORIGIN: &'static str = "of guests since Linux 4.15";
     const HEAD_BLOCKS: bool = true;
     const WAITS: bool = true;
     const LISTS_AGAIN: bool = false;
@@ -210,6 +233,9 @@ impl Stealing for Hybrid {
 pub struct Unfair;
 
 impl Stealing for Unfair {
+    const FIFO: bool = false;
+    const WITHOUT_KICKS: Instead = Instead::Unfair("unfair-qspin");
+    const ORIGIN: &'static str = "proposed in 2014, in later versions of the series";
     const HEAD_BLOCKS: bool = false;
     const WAITS: bool = false;
     const LISTS_AGAIN: bool = true;

@@ -27,7 +27,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::cpu::paravirt::{Paravirt, unlock_kick};
 use crate::cpu::steps::{AllSteps, Steps, unless_omitted};
-use crate::raw::RawLock;
+use crate::raw::{Described, Instead, RawLock};
 use crate::spin::pv_ticket::{Form, INC, SLOW, TAIL_INC, lock_slow, serving};
 
 /// The flag is in the tail. Every unlock is a read-modify-write, which keeps the flag.
@@ -42,6 +42,18 @@ impl Form for TailFlag {
 /// come, first served. `S` plants faults in tests.
 #[derive(Debug)]
 pub struct TailPvTicket<S = AllSteps>(PhantomData<fn() -> S>);
+
+impl<S: Steps> Described for TailPvTicket<S> {
+    const FIFO: bool = true;
+    const HALTS: bool = true;
+    const KICKS: bool = true;
+    const WITHOUT_KICKS: Instead = Instead::Native("ticket");
+    const DRAWS_TICKETS: bool = true;
+    const CPUS_MAX: u32 = // One bit of a ticket is a flag.
+        (1 << 15) - 1;
+    const MAY_BE_FREED_AT_ONCE: bool = false;
+    const ORIGIN: &'static str = "of guests in Linux 3.12 to 3.19";
+}
 
 impl<P: Paravirt, S: Steps> RawLock<P> for TailPvTicket<S> {
     #[inline]

@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::cpu::platform::Platform;
 use crate::cpu::stats::Event;
-use crate::raw::RawLock;
+use crate::raw::{Described, Instead, RawLock};
 use crate::spin::backoff::{Backoff, NoBackoff};
 
 pub(crate) const FREE: u32 = 0;
@@ -24,6 +24,17 @@ pub(crate) const HELD: u32 = 1;
 /// Test-and-set: every try is a read-modify-write. `B` is the back-off between two tries.
 #[derive(Debug)]
 pub struct Tas<B = NoBackoff>(PhantomData<fn() -> B>);
+
+impl<B: Backoff> Described for Tas<B> {
+    const FIFO: bool = false;
+    const HALTS: bool = false;
+    const KICKS: bool = false;
+    const WITHOUT_KICKS: Instead = Instead::Itself;
+    const DRAWS_TICKETS: bool = false;
+    const CPUS_MAX: u32 = u32::MAX;
+    const MAY_BE_FREED_AT_ONCE: bool = true;
+    const ORIGIN: &'static str = "of guests without PV locks since Linux 4.2 (`virt_spin_lock`)";
+}
 
 impl<P: Platform, B: Backoff> RawLock<P> for Tas<B> {
     #[inline]

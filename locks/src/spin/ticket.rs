@@ -20,7 +20,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::cpu::platform::{Platform, wait_for};
-use crate::raw::RawLock;
+use crate::raw::{Described, Instead, RawLock};
 
 const TAIL_ONE: u32 = 1 << 16;
 /// The longest queue: half of the tickets.
@@ -39,6 +39,18 @@ const fn tail(word: u32) -> u16 {
 /// A ticket lock: first come, first served.
 #[derive(Debug)]
 pub struct Ticket;
+
+impl Described for Ticket {
+    const FIFO: bool = true;
+    const HALTS: bool = false;
+    const KICKS: bool = false;
+    const WITHOUT_KICKS: Instead = Instead::Itself;
+    const DRAWS_TICKETS: bool = true;
+    const CPUS_MAX: u32 = // All tickets drawn look like none.
+        (1 << 16) - 1;
+    const MAY_BE_FREED_AT_ONCE: bool = true;
+    const ORIGIN: &'static str = "Linux 2.6.25 to 4.1";
+}
 
 impl<P: Platform> RawLock<P> for Ticket {
     #[inline]

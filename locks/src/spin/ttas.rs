@@ -10,13 +10,24 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::cpu::platform::{Platform, wait_for};
 use crate::cpu::stats::Event;
-use crate::raw::RawLock;
+use crate::raw::{Described, Instead, RawLock};
 use crate::spin::backoff::{Backoff, NoBackoff};
 use crate::spin::tas::{FREE, HELD, Tas};
 
 /// Test-and-test-and-set, Linux's fallback under a hypervisor. `B` is the back-off between two tries.
 #[derive(Debug)]
 pub struct Ttas<B = NoBackoff>(PhantomData<fn() -> B>);
+
+impl<B: Backoff> Described for Ttas<B> {
+    const FIFO: bool = false;
+    const HALTS: bool = false;
+    const KICKS: bool = false;
+    const WITHOUT_KICKS: Instead = Instead::Itself;
+    const DRAWS_TICKETS: bool = false;
+    const CPUS_MAX: u32 = u32::MAX;
+    const MAY_BE_FREED_AT_ONCE: bool = true;
+    const ORIGIN: &'static str = "in no kernel";
+}
 
 impl<P: Platform, B: Backoff> RawLock<P> for Ttas<B> {
     #[inline]

@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::cpu::layout::{LOCKED, LOCKED_MASK, Layout, Narrow};
 use crate::cpu::platform::{Budget, wait_for};
 use crate::cpu::queue::{Nodes, Waiter, successor};
-use crate::raw::RawLock;
+use crate::raw::{Described, Instead, RawLock};
 use crate::spin::qspin::{Flavor, Turn, is_contended, lock_queued};
 use crate::spin::steal::{Stealing, Unfair, take};
 
@@ -33,6 +33,17 @@ pub type UnfairQspin<L = Narrow> = UnfairQueued<FromWithin<L>>;
 /// A queued lock whose waiters spin and that newcomers may take past the queue. `F` decides what the waiters may do.
 #[derive(Debug)]
 pub struct UnfairQueued<F>(PhantomData<F>);
+
+impl<F> Described for UnfairQueued<F> {
+    const FIFO: bool = false;
+    const HALTS: bool = false;
+    const KICKS: bool = false;
+    const WITHOUT_KICKS: Instead = Instead::Itself;
+    const DRAWS_TICKETS: bool = false;
+    const CPUS_MAX: u32 = Narrow::CPUS_MAX;
+    const MAY_BE_FREED_AT_ONCE: bool = true;
+    const ORIGIN: &'static str = "proposed in 2014, in later versions of the series";
+}
 
 impl<P: Nodes, F: Flavor<P>> RawLock<P> for UnfairQueued<F> {
     #[inline]

@@ -31,7 +31,7 @@ use crate::cpu::paravirt::Paravirt;
 use crate::cpu::platform::{Budget, CpuId};
 use crate::cpu::queue::{Nodes, Waiter};
 use crate::cpu::stats::{Event, Recorder};
-use crate::raw::RawLock;
+use crate::raw::{Described, Instead, RawLock};
 use crate::spin::qspin::{Flavor, Turn, is_contended, lock_queued};
 use crate::spin::simple_unfair_qspin::held;
 use crate::spin::steal::{Fair, Stealing, Unfair, take};
@@ -55,6 +55,21 @@ pub type UnfairWatchingQspin = Watching<Unfair>;
 /// the queue. For fewer than 16384 CPUs.
 #[derive(Debug)]
 pub struct Watching<T>(PhantomData<T>);
+
+impl<T: Stealing> Described for Watching<T> {
+    const FIFO: bool = T::FIFO;
+    const HALTS: bool = false;
+    const KICKS: bool = true;
+    const WITHOUT_KICKS: Instead = if T::FIFO {
+        Instead::Native("exchange-qspin")
+    } else {
+        Instead::Unfair("simple-unfair-qspin")
+    };
+    const DRAWS_TICKETS: bool = false;
+    const CPUS_MAX: u32 = Narrow::CPUS_MAX;
+    const MAY_BE_FREED_AT_ONCE: bool = true;
+    const ORIGIN: &'static str = "proposed in 2014: the PV lock of version 5, whose waiters kick absent CPUs";
+}
 
 impl<P: Nodes + Paravirt, T: Stealing> RawLock<P> for Watching<T> {
     #[inline]

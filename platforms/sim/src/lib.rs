@@ -23,6 +23,7 @@ pub use books::cause::Cause;
 pub use books::convoy::Convoy;
 pub use books::timeline;
 pub use guests::cpu::SimCpu;
+pub use guests::lock::{SimLock, lock_kind};
 pub use guests::machine::{SimContext, SimMachine};
 pub use guests::migration::{Destination, Journey, Migration, MigrationFaults, Move};
 pub use guests::precopy::Precopy;

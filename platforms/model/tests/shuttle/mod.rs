@@ -276,6 +276,17 @@ fn both_searches_see_a_lock_that_does_not_exclude() {
 /// A lock that is always free.
 struct Open;
 
+impl Described for Open {
+    const FIFO: bool = false;
+    const HALTS: bool = false;
+    const KICKS: bool = false;
+    const WITHOUT_KICKS: Instead = Instead::Itself;
+    const DRAWS_TICKETS: bool = false;
+    const CPUS_MAX: u32 = u32::MAX;
+    const MAY_BE_FREED_AT_ONCE: bool = true;
+    const ORIGIN: &'static str = "in this test only";
+}
+
 impl<P: Platform> RawLock<P> for Open {
     fn lock(_: &P, _: &P::Word) {}
     fn try_lock(_: &P, _: &P::Word) -> bool {

@@ -3,6 +3,7 @@
 pub mod bare_metal;
 pub mod cpu;
 pub mod kernel_cpu;
+pub mod lock;
 pub mod machine;
 pub mod migration;
 pub mod native;

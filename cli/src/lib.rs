@@ -1,5 +1,16 @@
 //! The command `holdfast`: parse, call, print.
 //!
+//! It is a library, too, so that a program of a few lines is this command with a lock of its own:
+//!
+//! ```no_run
+//! # use holdfast_locks::Ticket as Mine;
+//! fn main() -> std::process::ExitCode {
+//!     holdfast_cli::command().lock::<Mine>("mine").run()
+//! }
+//! ```
+//!
+//! Then `vm.*.lock = "mine"` names it in experiments, `--set` and sweeps, and `holdfast keys` lists it.
+//!
 //! Results go to standard output, everything else (progress, remarks, errors) to standard error. Every outcome
 //! becomes an exit status in [`status`] only.
 #![forbid(unsafe_code)]
@@ -9,6 +20,7 @@
 mod args;
 mod commands;
 mod experiment;
+mod extended;
 mod output;
 mod progress;
 mod refused;
@@ -21,6 +33,7 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use holdfast_lab::compare::CompareError;
 use holdfast_lab::diagnostic::Problems;
+use holdfast_lab::extensions::{Extensions, SimLock};
 use holdfast_lab::results::ReadError;
 use holdfast_lab::trace::TraceError;
 
@@ -42,23 +55,52 @@ pub(crate) enum Done {
 /// Exit status of a command that this machine cannot run, as test harnesses expect it.
 const SKIPPED: u8 = 77;
 
-fn main() -> ExitCode {
-    let outcome = match Cli::try_parse() {
-        Ok(cli) => {
-            output::set_quiet(cli.quiet);
-            command(&cli.command)
-        }
-        Err(error) if error.use_stderr() => {
-            // If stderr is closed the error is lost; the exit status still says 2.
-            let _ = error.print();
-            return ExitCode::from(2);
-        }
-        Err(help) => print(&help),
-    };
-    ExitCode::from(status(outcome))
+/// Returns the command as it is shipped.
+pub fn command() -> Program {
+    Program {
+        extensions: Extensions::NONE,
+    }
 }
 
-fn command(command: &Command) -> anyhow::Result<Done> {
+/// The command `holdfast` with what a program adds to it.
+#[derive(Debug)]
+#[must_use = "it does nothing until it is run"]
+pub struct Program {
+    extensions: Extensions,
+}
+
+impl Program {
+    /// Adds the lock `L`, which experiments call `name`.
+    ///
+    /// # Panics
+    /// If a lock of that name is known, or if the lock that `L` names in `WITHOUT_KICKS` is not.
+    #[track_caller]
+    pub fn lock<L: SimLock>(self, name: &'static str) -> Program {
+        Program {
+            extensions: self.extensions.lock::<L>(name),
+        }
+    }
+
+    /// Does what the command line says. Returns the exit status.
+    pub fn run(self) -> ExitCode {
+        extended::set(self.extensions);
+        let outcome = match Cli::try_parse() {
+            Ok(cli) => {
+                output::set_quiet(cli.quiet);
+                execute(&cli.command)
+            }
+            Err(error) if error.use_stderr() => {
+                // If stderr is closed the error is lost; the exit status still says 2.
+                let _ = error.print();
+                return ExitCode::from(2);
+            }
+            Err(help) => print(&help),
+        };
+        ExitCode::from(status(outcome))
+    }
+}
+
+fn execute(command: &Command) -> anyhow::Result<Done> {
     match command {
         Command::Run(args) => commands::run::run(args),
         Command::Plan(args) => commands::plan::plan(args),

@@ -30,10 +30,10 @@
 //! - [`SpinLock`] protects data with one of these locks and returns guards.
 //! - [`BootLock`] is a bare word whose algorithm is chosen at run time, as a [`LockKind`]. [`select()`] chooses as
 //!   Linux does.
-//! - [`Qrwlock`] is a reader-writer lock ([`BootRwlock`] if its kind is chosen at run time), and [`Condvar`] a
-//!   condition variable, over any of these locks. [`RequeueCondvar`] is one over the kernel's queues of sleepers.
-//!   [`UnqueuedRwlock`] is a reader-writer lock whose waiters all spin on one word, and [`BiasedRwlock`] one whose
-//!   readers write no common cache line.
+//! - [`Qrwlock`] is a reader-writer lock over any of these locks ([`BootRwlock`] if its kind is chosen at run time).
+//!   [`UnqueuedRwlock`] is one whose waiters all spin on one word, and [`BiasedRwlock`] one whose readers write no common
+//!   cache line.
+//! - [`RequeueCondvar`] is a condition variable over the kernel's queues of sleepers.
 //! - [`Osq`] is the queue of CPUs that spin for a sleeping lock.
 //! - [`conformance`] checks that a platform keeps the contract of these traits.
 #![no_std]

@@ -54,8 +54,7 @@ pub unsafe trait Steps {
     /// The new holder acquires what earlier critical sections wrote.
     const LOCK_ACQUIRE: bool = true;
     /// An optimistic spinner that leaves its queue checks whether it has become the head meanwhile. Without this it
-    /// tries forever. Likewise a waiter for a condition whose time is up checks whether it has been notified. Without
-    /// this a notification is lost.
+    /// tries forever. Likewise the last waiter for a condition checks whether the condition variable is being destroyed.
     const LEAVE_RECHECK: bool = true;
     /// An optimistic spinner that leaves its queue links its neighbors. Without this the spinners behind it never
     /// become the head.
@@ -63,7 +62,7 @@ pub unsafe trait Steps {
     /// An optimistic spinner removes its successor from its node by an exchange. Without this the successor may leave
     /// meanwhile.
     const TAKE_SUCCESSOR: bool = true;
-    /// A CPU that waits for a condition joins the list of waiters before it unlocks the mutex. Without this a
+    /// A CPU that waits for a condition reads the number of notifications before it unlocks the mutex. Without this a
     /// notification in between is lost.
     const ENLIST_FIRST: bool = true;
     /// A waiter that a broadcast has woken wakes the next one. Without this only the first ones wake.

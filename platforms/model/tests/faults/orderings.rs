@@ -150,9 +150,6 @@ orderings! {
     of_cna_qspin: ["cna_qspin.rs"] => [
         once::<CnaQspin<1_000_000, 0>>(6), nodes::<CnaQspin<1_000_000, 0>>(4, 1), nodes::<CnaQspin<0, 0>>(4, 1),
     ];
-    of_condvar: ["condvar.rs"] => [
-        broadcast(2, 3), broadcast(3, 2), impatient_waiter(),
-    ];
     of_requeue: ["requeue.rs"] => [requeued_broadcast(2, 3), requeued_broadcast(3, 2)];
     of_qrwlock: ["qrwlock.rs"] => [
         readers_and_writers(1), readers_and_writers(2), queue_behind(false), queue_behind(true), downgraded_writer(false),

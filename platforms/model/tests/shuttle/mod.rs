@@ -119,32 +119,6 @@ fn optimistic_spinners() {
 }
 
 #[test]
-fn condition_variables() {
-    type Mutex = HybridPvQspin;
-    for search in searches() {
-        let holds = |what: &str, body: Box<dyn Fn() + Send + Sync>| holds::<Shuttle>("condvar", what, search, body);
-        holds(
-            "broadcast to 4",
-            Box::new(scenario::broadcast::<Shuttle, Mutex, AllSteps>(&odd(5))),
-        );
-        for cpus in [2, 3] {
-            holds(
-                &format!("{cpus} CPUs in turn"),
-                Box::new(scenario::turns::<Shuttle, Mutex, AllSteps>(&odd(cpus), 3)),
-            );
-        }
-        holds(
-            "impatient waiter",
-            Box::new(scenario::impatient_waiter::<Shuttle, Mutex, AllSteps>(&odd(3))),
-        );
-        holds(
-            "two mutexes",
-            Box::new(scenario::two_mutexes::<Shuttle, Mutex, AllSteps>(&odd(3))),
-        );
-    }
-}
-
-#[test]
 fn condition_variables_over_queues_of_the_kernel() {
     type Mutex = HybridPvQspin;
     for search in searches() {

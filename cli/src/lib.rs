@@ -58,7 +58,7 @@ const SKIPPED: u8 = 77;
 /// Returns the command as it is shipped.
 pub fn command() -> Program {
     Program {
-        extensions: Extensions::NONE,
+        extensions: Extensions::shipped(),
     }
 }
 

@@ -11,6 +11,7 @@ use holdfast_sim::{Config, HostTask, Stay, Vm};
 use holdfast_workloads::Boot;
 
 use crate::diagnostic::KeyFindings;
+use crate::extensions::Extensions;
 use crate::groups::{self, DraftGroup, Limit};
 use crate::profile::MachineProfile;
 use crate::slot::{Affinity, VirtualNodes};
@@ -120,7 +121,7 @@ impl DraftVm {
             until_ns: None,
             vmm_period_ns: None,
             measured: None,
-            locks: LockKind::ALL,
+            locks: Extensions::shipped().locks,
             bare_metal: false,
             inside: None,
         }

@@ -1,5 +1,7 @@
 //! What a program adds to the names that experiments use.
 
+use std::sync::LazyLock;
+
 use holdfast_locks::LockKind;
 pub use holdfast_sim::SimLock;
 use holdfast_sim::lock_kind;
@@ -12,8 +14,19 @@ pub struct Extensions {
 }
 
 impl Extensions {
-    /// Nothing is added.
+    /// Nothing but the locks of `locks`.
     pub const NONE: Extensions = Extensions { locks: LockKind::ALL };
+
+    /// Returns what the shipped command has: the locks of `locks`, and those of `locks/history`.
+    pub fn shipped() -> Extensions {
+        macro_rules! added {
+            ([] $($module:ident: $kind:ident = $name:literal,)+) => {
+                Extensions::NONE$(.lock::<holdfast_history::$kind>($name))+
+            };
+        }
+        static SHIPPED: LazyLock<Extensions> = LazyLock::new(|| holdfast_history::for_each_historic_lock!(added));
+        *SHIPPED
+    }
 
     /// Adds the lock `L`, which experiments call `name`.
     ///
@@ -49,6 +62,6 @@ impl Extensions {
 
 impl Default for Extensions {
     fn default() -> Self {
-        Extensions::NONE
+        Extensions::shipped()
     }
 }

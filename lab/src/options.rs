@@ -46,7 +46,7 @@ impl Default for Options {
             variants: Vec::new(),
             no_skip: false,
             adaptive: None,
-            extensions: Extensions::NONE,
+            extensions: Extensions::shipped(),
         }
     }
 }

@@ -9,7 +9,6 @@
 //! |---|---|---|---|
 //! | [`Tas`], [`Ttas`] | none | spins on the word | [`Platform`] |
 //! | [`Ticket`] | arrival | spins on the word | [`Platform`] |
-//! | [`PreemptableTicket`] | arrival, unless waiters are preempted | spins on the word | [`Platform`] |
 //! | [`PvTicket`], [`TailPvTicket`], [`OpportunisticTicket`] | arrival | spins, then halts | [`Paravirt`] |
 //! | [`Qspin`] | arrival | spins on a node | [`Nodes`] |
 //! | [`UnfairQspin`] | arrival, but any CPU may overtake | spins on a node | [`Nodes`] |

@@ -198,11 +198,13 @@ mod tests {
             assert!(!doc.is_empty(), "{name}");
         }
         for key in KEYS.iter() {
-            let described = key.describe(Extensions::NONE);
+            let described = key.describe(Extensions::shipped());
             let documented = key.field.is_empty() || !field_doc(key.field).is_empty();
             assert!(documented, "{} has no doc comment, of {}", key.field, key.path);
             assert!(
-                !key.doc(Extensions::NONE).is_empty() && !described.kind.is_empty() && !described.default.is_empty(),
+                !key.doc(Extensions::shipped()).is_empty()
+                    && !described.kind.is_empty()
+                    && !described.default.is_empty(),
                 "{}",
                 key.path
             );
@@ -260,7 +262,7 @@ mod tests {
     fn every_key_sets_itself_and_nothing_else() {
         let mut draft = Draft::new(shipped::default_machine());
         draft.groups = vec![DraftGroup::new("")];
-        draft.vms = fresh_vms(Extensions::NONE);
+        draft.vms = fresh_vms(Extensions::shipped());
         draft.tasks = vec![new_task("")];
         for machine in fresh_machines() {
             draft.machine = machine;
@@ -289,7 +291,7 @@ mod tests {
     fn the_reference_is_fresh() {
         let shipped = include_str!("../../../docs/reference.md");
         assert!(
-            shipped == markdown(Extensions::NONE),
+            shipped == markdown(Extensions::shipped()),
             "docs/reference.md is stale: cargo run -- keys --format markdown > docs/reference.md"
         );
     }

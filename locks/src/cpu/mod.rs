@@ -16,7 +16,7 @@ pub(crate) mod words;
 
 pub use layout::{Layout, Narrow, Numerous, PendingLayout, Wide};
 pub use paravirt::{Paravirt, WaitTable};
-pub use platform::{Budget, CpuId, Interrupts, Line, Platform, Word};
+pub use platform::{Budget, CpuId, Interrupts, Line, Platform, Word, wait_for};
 pub use queue::{CpuNodes, Node, NodeTable, Nodes, Numa};
 pub use sharing::Sharing;
 pub use stats::{BUCKETS, Event, LockStats, Recorder, bucket};

@@ -324,9 +324,12 @@ pub(crate) fn look_until<P: Platform + ?Sized>(
 }
 
 /// Waits without limit and returns the accepted value.
+///
+/// # Panics
+/// If the platform gives up.
 #[inline]
 #[track_caller]
-pub(crate) fn wait_for<P: Platform>(cpu: &P, word: &P::Word, order: Ordering, until: impl Fn(u32) -> bool) -> u32 {
+pub fn wait_for<P: Platform>(cpu: &P, word: &P::Word, order: Ordering, until: impl Fn(u32) -> bool) -> u32 {
     match cpu.wait_until(word, Budget::UNBOUNDED, order, until) {
         Ok(accepted) => accepted,
         Err(last) => panic!("cannot wait without a limit: the platform gave up while the word was {last:#x}"),

@@ -15,7 +15,6 @@ use crate::spin::backoff::Backoff;
 use crate::spin::cna_qspin::CnaQspin;
 use crate::spin::exchange_qspin::ExchangeQspin;
 use crate::spin::numerous_qspin::NumerousQspin;
-use crate::spin::preemptable_ticket::PreemptableTicket;
 use crate::spin::pv_qspin::PvQueued;
 use crate::spin::pv_ticket::PvTicket;
 use crate::spin::qspin::Qspin;
@@ -65,5 +64,3 @@ unsafe impl<P: Nodes> Exclusive<P> for NumerousQspin {}
 unsafe impl<P: Nodes> Exclusive<P> for UnfairQueued<OnArrival> {}
 // SAFETY: **Exclusion** of `watching_qspin`: the locked byte leaves 0 only by an exchange that returns 0.
 unsafe impl<P: Nodes + Paravirt, T: Stealing> Exclusive<P> for Watching<T> {}
-// SAFETY: **Exclusion** of `preemptable_ticket`: only a CPU that has exchanged hold bit 0 for 1 holds the lock.
-unsafe impl<P: Platform, const SHIFT: u32> Exclusive<P> for PreemptableTicket<SHIFT> {}

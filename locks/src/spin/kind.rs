@@ -37,7 +37,6 @@ macro_rules! for_each_lock_kind {
             unfair_pv_qspin: UnfairPvQspin = "unfair-pv-qspin",
             hybrid_pv_qspin: HybridPvQspin = "hybrid-pv-qspin",
             cna_qspin: CnaQspin = "cna-qspin",
-            preemptable_ticket: PreemptableTicket = "preemptable-ticket",
             exchange_qspin: ExchangeQspin = "exchange-qspin",
             numerous_qspin: NumerousQspin = "numerous-qspin",
             simple_unfair_qspin: SimpleUnfairQspin = "simple-unfair-qspin",
@@ -288,7 +287,7 @@ mod tests {
         assert_eq!(
             UnknownLock.to_string(),
             "no such lock; expected one of tas, ttas, ticket, pv-ticket, qspin, pv-qspin, unfair-qspin, \
-             unfair-pv-qspin, hybrid-pv-qspin, cna-qspin, preemptable-ticket, exchange-qspin, numerous-qspin, \
+             unfair-pv-qspin, hybrid-pv-qspin, cna-qspin, exchange-qspin, numerous-qspin, \
              simple-unfair-qspin, watching-qspin, unfair-watching-qspin, tail-pv-ticket, early-pv-qspin, \
              ahead-pv-qspin, opportunistic-ticket, wide-qspin, wide-pv-qspin"
         );

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use holdfast_host::{Nic, VmConfig, VmGroup};
 use holdfast_kvm::Host;
 use holdfast_lab::plan::{Cell, Plan};
+use holdfast_locks::LockKind;
 use holdfast_sim::Config;
 use holdfast_workloads::{BootTimer, Reach, Workload};
 
@@ -78,6 +79,9 @@ fn refused(config: &Config, linux: Option<&Linux>) -> Vec<(String, &'static str)
         }
         if vm.inside.is_some() {
             refuse("inside", "the VMM's guest kernel is no hypervisor");
+        }
+        if matches!(vm.boot.kernel.lock, LockKind::Registered(_)) {
+            refuse("lock", "the guest image has the locks of the crate `locks` only");
         }
         if vm.group.is_some() {
             refuse("parent", GROUPS);

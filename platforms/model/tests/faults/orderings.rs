@@ -14,7 +14,7 @@ use crate::faults::exceptions::{UNFOUND, UNREACHED};
 use crate::faults::trials::*;
 
 /// The folders with the locks' source.
-const ROOMS: [&str; 5] = ["src", "src/cpu", "src/spin", "src/rw", "src/sleep"];
+const ROOMS: [&str; 6] = ["src", "src/cpu", "src/spin", "src/rw", "src/sleep", "history/src"];
 
 fn rooms() -> impl Iterator<Item = PathBuf> {
     let locks = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../locks");
@@ -51,8 +51,10 @@ fn check(files: &[&str], trials: &[Trial]) {
         let failure = trial.run(Orderings::Probed(probe.clone()));
         assert_eq!(failure, None, "{files:?}, trial {number} fails without a fault");
     }
-    let owned =
-        |file: &str| file.contains("locks/src/") && files.iter().any(|owned| file.ends_with(&format!("/{owned}")));
+    let owned = |file: &str| {
+        (file.contains("locks/src/") || file.contains("history/src/"))
+            && files.iter().any(|owned| file.ends_with(&format!("/{owned}")))
+    };
     let sites: Vec<Site> = probe.sites().into_iter().filter(|site| owned(site.file)).collect();
     let mut mistakes = String::new();
     for file in files {
@@ -167,15 +169,20 @@ orderings! {
 fn plain_kinds() -> Vec<(String, Vec<Trial>)> {
     let mut plain = Vec::new();
     macro_rules! trials {
-        ([] $($module:ident: $kind:ident = $name:literal,)+) => {$(
+        ([$from:ident] $($module:ident: $kind:ident = $name:literal,)+) => {$(
             let file = concat!(stringify!($module), ".rs");
             if path(file).is_some() && !CHECKED.iter().any(|files| files.contains(&file)) {
-                let trials = vec![twice::<$kind>(3), try_lock::<$kind>(), queue::<$kind>(3, 2)];
+                let trials = vec![
+                    twice::<$from::$kind>(3),
+                    try_lock::<$from::$kind>(),
+                    queue::<$from::$kind>(3, 2),
+                ];
                 plain.push((file.to_owned(), trials));
             }
         )+};
     }
-    for_each_lock_kind!(trials);
+    for_each_lock_kind!(trials holdfast_locks);
+    holdfast_history::for_each_historic_lock!(trials holdfast_history);
     plain
 }
 

@@ -75,33 +75,35 @@ fn wraps_its_tickets<L: Lock<Shuttle>>(name: &str) {
 }
 
 /// Runs the conformance suite.
-fn conforms(kind: LockKind) {
+fn conforms<L: Exclusive<holdfast_model::Cpu<Shuttle>> + 'static>(name: &str) {
     for search in searches() {
         let setup = interrupted(3);
-        let body = move || conformance::check(&ModelWorld::<Shuttle>::new(&setup), kind);
+        let body = move || conformance::check_lock::<L, _>(&ModelWorld::<Shuttle>::new(&setup));
         let search = Schedules {
             count: COUNT / 10,
             ..search
         };
-        holds::<Shuttle>(kind.name(), "conformance", search, body);
+        holds::<Shuttle>(name, "conformance", search, body);
     }
 }
 
-/// Defines the test of each kind.
+/// Defines the test of each lock.
 macro_rules! tests {
-    ([] $($module:ident: $kind:ident = $name:literal,)+) => {$(
+    ([$from:ident] $($module:ident: $kind:ident = $name:literal,)+) => {$(
         #[test]
         fn $module() {
-            keeps_its_promises::<$kind>($name, LockKind::$kind.may_be_freed_at_once());
-            if LockKind::$kind.draws_tickets() {
-                wraps_its_tickets::<$kind>($name);
+            use $from::$kind as Algorithm;
+            keeps_its_promises::<Algorithm>($name, <Algorithm>::MAY_BE_FREED_AT_ONCE);
+            if <Algorithm>::DRAWS_TICKETS {
+                wraps_its_tickets::<Algorithm>($name);
             }
-            conforms(LockKind::$kind);
+            conforms::<Algorithm>($name);
         }
     )+};
 }
 
-for_each_lock_kind!(tests);
+for_each_lock_kind!(tests holdfast_locks);
+holdfast_history::for_each_historic_lock!(tests holdfast_history);
 
 #[test]
 fn words_for_many_cpus() {

@@ -18,8 +18,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::cpu::platform::{Budget, Platform, wait_for};
-use crate::raw::{Described, Instead, RawLock};
+use holdfast_locks::{Budget, Described, Exclusive, Instead, Platform, RawLock, wait_for};
 
 const HELD: u16 = 1;
 const INC: u16 = 2;
@@ -61,6 +60,10 @@ impl<const SHIFT: u32> Described for PreemptableTicket<SHIFT> {
     const MAY_BE_FREED_AT_ONCE: bool = true;
     const ORIGIN: &'static str = "a paper of 2013";
 }
+
+#[expect(unsafe_code, reason = "promises exclusion")]
+// SAFETY: **Exclusion**: only a CPU that has exchanged hold bit 0 for 1 holds the lock.
+unsafe impl<P: Platform, const SHIFT: u32> Exclusive<P> for PreemptableTicket<SHIFT> {}
 
 impl<P: Platform, const SHIFT: u32> RawLock<P> for PreemptableTicket<SHIFT> {
     #[inline]
@@ -150,8 +153,9 @@ fn alone(word: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_locks::Word;
+
     use super::*;
-    use crate::cpu::platform::Word;
     use crate::cpu::solo::{Solo, SoloWord, relaxed};
 
     /// Returns for how many iterations a newcomer waits for a free lock with this word, and the word that it leaves.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 const EDGES: &[(&str, &[&str])] = &[
     ("abi", &[]),
     ("locks", &[]),
+    ("locks/history", &["locks"]),
     ("holdfast", &["locks", "threads"]),
     ("machine", &["abi"]),
     ("guest", &["abi", "locks"]),
@@ -28,7 +29,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "platforms/kvm/image",
         &["abi", "guest", "locks", "protocol", "words", "workloads"],
     ),
-    ("lab", &["host", "locks", "machine", "sim", "workloads"]),
+    ("lab", &["history", "host", "locks", "machine", "sim", "workloads"]),
     (
         "real-host",
         &[

@@ -23,10 +23,11 @@ const SOURCES: [&str; 11] = [
 ];
 
 /// The sources that the outcome of a run depends on, for a given configuration.
-const ENGINE: [&str; 7] = [
+const ENGINE: [&str; 8] = [
     "abi/src",
     "guest/src",
     "host/src",
+    "locks/history/src",
     "locks/src",
     "machine/src",
     "platforms/sim/src",

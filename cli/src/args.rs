@@ -14,7 +14,6 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use holdfast_lab::options::Options;
 use holdfast_lab::shipped::DEFAULT_EXPERIMENT;
-use holdfast_lab::units::Build;
 
 pub use real_host::*;
 pub use submit::*;
@@ -22,12 +21,6 @@ pub use units::*;
 
 /// Version with the commit.
 pub const VERSION: &str = env!("HOLDFAST_VERSION");
-
-/// This program, as records of units name it.
-pub const BUILD: Build = Build {
-    id: env!("HOLDFAST_BUILD"),
-    version: VERSION,
-};
 
 /// Locks, vCPU scheduling and interrupt delivery for virtual machines that share too few CPUs: runs experiments in
 /// virtual time and shows where the time went.

@@ -18,6 +18,7 @@ use holdfast_lab::shipped::{self, EXPERIMENTS, MACHINES, Shipped};
 
 use crate::args::{AdaptiveArgs, PlanArgs, VERSION};
 use crate::error::{Error, Result};
+use crate::extended;
 use crate::output::{note, say};
 use crate::progress::Bar;
 use crate::refused::Refused;
@@ -78,7 +79,7 @@ pub fn is_results(target: &str) -> bool {
 
 /// Returns the plan for `target`.
 pub fn plan(target: &str, options: &Options) -> Result<Plan> {
-    let plan = Plan::new(load(target)?, options)?;
+    let plan = Plan::new(load(target)?, &extended::options(options))?;
     for remark in &plan.remarks {
         note!("remark: {remark}");
     }

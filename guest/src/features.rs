@@ -2,7 +2,7 @@
 //! idle CPUs wait.
 
 use holdfast_abi::cpuid;
-use holdfast_locks::{Environment, LockKind, Selection, select};
+use holdfast_locks::{Environment, Instead, LockKind, Selection, select};
 
 use crate::config::{Assists, Config, Idle};
 use crate::cpu::{Chosen, IdleWait, ThisCpu};
@@ -91,21 +91,16 @@ impl Features {
 
 /// Chooses the lock. Native and unfair locks are used as asked for. For paravirtual locks [`select`] decides.
 pub fn choose_lock(asked: LockKind, environment: Environment) -> LockKind {
-    let native = match asked {
-        LockKind::PvTicket | LockKind::TailPvTicket | LockKind::OpportunisticTicket => LockKind::Ticket,
-        LockKind::PvQspin | LockKind::HybridPvQspin | LockKind::EarlyPvQspin | LockKind::AheadPvQspin => {
-            LockKind::Qspin
-        }
-        LockKind::WidePvQspin => LockKind::WideQspin,
-        LockKind::WatchingQspin => LockKind::ExchangeQspin,
-        // An unfair lock stays unfair where the host cannot kick.
-        LockKind::UnfairPvQspin if !environment.pv_unhalt => return LockKind::UnfairQspin,
-        LockKind::UnfairWatchingQspin if !environment.pv_unhalt => return LockKind::SimpleUnfairQspin,
-        other => return other,
+    let Some(other) = asked.without_kicks() else {
+        return asked;
     };
+    if matches!(asked.description().without_kicks, Instead::Unfair(_)) {
+        // An unfair lock stays unfair where the host cannot kick.
+        return if environment.pv_unhalt { asked } else { other };
+    }
     match select(environment) {
         Selection::Paravirtual => asked,
-        Selection::Native => native,
+        Selection::Native => other,
         Selection::TestAndSet => LockKind::Ttas,
     }
 }

@@ -24,7 +24,7 @@ use crate::pcid::Pcid;
 /// # Safety
 /// As for [`Platform`](holdfast_locks::Platform). In addition, an interrupt handler runs only while interrupts are
 /// enabled.
-pub unsafe trait Cpu: Nodes + Paravirt + Interrupts + Numa {
+pub unsafe trait Cpu: Nodes + Paravirt + Interrupts + Numa + 'static {
     /// Computes for `ns` nanoseconds of this CPU's undisturbed time. Enabled interrupts are taken during that, and the
     /// caller may then continue on another CPU.
     fn compute(&self, ns: u64);

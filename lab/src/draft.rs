@@ -5,11 +5,13 @@ mod checks;
 mod migration;
 
 use holdfast_host::HostConfig;
+use holdfast_locks::LockKind;
 use holdfast_machine::Topology;
 use holdfast_sim::{Config, HostTask, Stay, Vm};
 use holdfast_workloads::Boot;
 
 use crate::diagnostic::KeyFindings;
+use crate::extensions::Extensions;
 use crate::groups::{self, DraftGroup, Limit};
 use crate::profile::MachineProfile;
 use crate::slot::{Affinity, VirtualNodes};
@@ -69,6 +71,8 @@ pub struct DraftVm {
     ///
     /// `None` is the machine's own host.
     pub inside: Option<String>,
+    /// The locks that can be named.
+    pub locks: &'static [LockKind],
 }
 
 /// A configuration while keys are being set.
@@ -114,6 +118,7 @@ impl DraftVm {
             from_ns: 0,
             until_ns: None,
             vmm_period_ns: None,
+            locks: Extensions::shipped().locks,
             bare_metal: false,
             inside: None,
         }

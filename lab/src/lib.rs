@@ -31,6 +31,7 @@ pub mod doubts;
 pub mod draft;
 pub mod experiment;
 pub mod explain;
+pub mod extensions;
 pub mod file;
 pub mod groups;
 pub mod kernel;

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::extensions::Extensions;
+
 /// The user's changes to an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Options {
@@ -26,6 +28,9 @@ pub struct Options {
     /// Adds seeds to each cell as it needs them. The plan then has all seeds that a cell may get.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<Adaptive>,
+    /// What the program adds to the names in experiments. No part of a file: each program has its own.
+    #[serde(skip)]
+    pub extensions: Extensions,
 }
 
 impl Default for Options {
@@ -41,6 +46,7 @@ impl Default for Options {
             variants: Vec::new(),
             no_skip: false,
             adaptive: None,
+            extensions: Extensions::shipped(),
         }
     }
 }

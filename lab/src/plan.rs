@@ -115,7 +115,7 @@ impl Plan {
         }
         check_admitted(&experiment, &mut findings);
         let mut remarks = overwritten::check(&experiment, named, &set, [&cases, &variants], &mut findings);
-        let mut builder = Builder::new(&experiment, read, &mut findings);
+        let mut builder = Builder::new(&experiment, read, options.extensions, &mut findings);
         let mut cells = Vec::new();
         let mut as_stated = Vec::new();
         for case in &cases {

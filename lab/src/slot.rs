@@ -1,6 +1,7 @@
 //! Parameters that keys set: their kinds, how values are read into them, and how they are shown.
 
 use holdfast_host::{Inhibit, Inhibits};
+use holdfast_locks::LockKind;
 use holdfast_machine::CpuModel;
 
 use crate::amount::{self, Amount, show_nanos};
@@ -113,6 +114,8 @@ pub enum Slot<'a> {
     Amount(&'a mut Amount),
     /// A choice by name.
     Choice(&'a mut dyn Choice),
+    /// A lock, among those that are known.
+    Lock(&'a mut LockKind, &'static [LockKind]),
     /// Sets of pCPUs for the vCPUs.
     Affinity(&'a mut Affinity),
     /// A set of pCPUs.
@@ -148,6 +151,7 @@ impl Slot<'_> {
             Slot::OptionalNanos(_) | Slot::NanosOrNever(_) => format!("{}, or \"auto\"", amount::EXPECTED_NO_CYCLES),
             Slot::Amount(_) => amount::EXPECTED.to_owned(),
             Slot::Choice(choice) => format!("one of {}", choice.names().join(", ")),
+            Slot::Lock(_, known) => format!("one of {}", names_of(known).join(", ")),
             Slot::Affinity(_) => {
                 "pCPUs for all vCPUs, as [0, 1, 2, 3] or \"0-3\", or a list of such for each vCPU; [] for all pCPUs"
                     .to_owned()
@@ -194,6 +198,12 @@ impl Slot<'_> {
                 if !slot.choose(name) {
                     return Err(one_of(name, slot.names()));
                 }
+                true
+            }
+            Slot::Lock(slot, known) => {
+                let Value::Text(name) = value else { return Err(expected) };
+                let found = known.iter().find(|kind| kind.name() == name);
+                *slot = *found.ok_or_else(|| one_of(name, names_of(known)))?;
                 true
             }
             Slot::Affinity(slot) => put(slot, affinity(value)),
@@ -253,7 +263,7 @@ impl Slot<'_> {
             Slot::Cpus(value) => *value = vec![1, 2],
             Slot::Nodes(value) => *value = VirtualNodes::Pinned,
             Slot::Inhibits(value) => value.set(Inhibit::Sev, true),
-            Slot::Choice(_) | Slot::Name(_) => return false,
+            Slot::Choice(_) | Slot::Lock(..) | Slot::Name(_) => return false,
         }
         true
     }
@@ -279,6 +289,7 @@ impl Slot<'_> {
             Slot::Guest(name) => format!("{:?}", name.as_deref().unwrap_or("none")),
             Slot::Amount(value) => format!("\"{value}\""),
             Slot::Choice(choice) => format!("\"{}\"", choice.name()),
+            Slot::Lock(kind, _) => format!("\"{kind}\""),
             Slot::Affinity(Affinity::Same(cpus)) => format!("{cpus:?}"),
             Slot::Affinity(Affinity::Each(sets)) => format!("{sets:?}"),
             Slot::Cpus(cpus) => format!("{cpus:?}"),
@@ -291,6 +302,10 @@ impl Slot<'_> {
             }
         }
     }
+}
+
+fn names_of(locks: &[LockKind]) -> Vec<&'static str> {
+    locks.iter().map(|kind| kind.name()).collect()
 }
 
 fn put<T>(slot: &mut T, value: Option<T>) -> bool {

@@ -23,12 +23,12 @@ use core::fmt;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::exclusive::Exclusive;
-use crate::guard::SpinLock;
-use crate::kind::{LockKind, match_kind, with_algorithm};
-use crate::paravirt::Paravirt;
-use crate::platform::{Budget, CpuId, Platform, Word, wait_for};
-use crate::queue::{Nodes, Numa};
+use crate::cpu::paravirt::Paravirt;
+use crate::cpu::platform::{Budget, CpuId, Platform, Word, wait_for};
+use crate::cpu::queue::{Nodes, Numa};
+use crate::spin::exclusive::Exclusive;
+use crate::spin::guard::SpinLock;
+use crate::spin::kind::{LockKind, match_kind, with_algorithm};
 
 /// The work of one CPU.
 pub struct Job<C>(Box<dyn FnOnce(&C)>);
@@ -85,26 +85,35 @@ type WordOf<W> = <<W as World>::Cpu as Platform>::Word;
 /// Checks all properties that `kind` promises.
 ///
 /// # Panics
-/// If a property does not hold.
+/// If a property does not hold, or if the lock is of another crate: [`check_lock`] is for those.
 pub fn check<W: World>(world: &W, kind: LockKind) {
-    with_algorithm!(kind, L => {
-        exclusion::<L, W>(world);
-        try_lock::<L, W>(world);
-        no_lost_kick::<L, W>(world);
-        nested_interrupt::<L, W>(world);
-        if kind.may_be_freed_at_once() {
-            word_untouched_after_release::<L, W>(world);
-        }
-        if kind.is_fifo() {
-            // The low byte says that the lock is held, and whether a waiter halts. Arrivals change higher bits. One
-            // ticket lock has its flag in the tail.
-            let flags = if kind == LockKind::TailPvTicket { 0xff | 1 << 16 } else { 0xff };
-            fifo_order::<L, W>(world, flags);
-        }
-    });
-    if kind.draws_tickets() {
+    with_algorithm!(kind, L => check_lock::<L, W>(world), _lock => panic!("{kind} is checked as a type"));
+}
+
+/// Checks all properties that `L` promises and [states](crate::Described).
+///
+/// # Panics
+/// If a property does not hold.
+pub fn check_lock<L, W: World>(world: &W)
+where
+    L: Exclusive<W::Cpu> + 'static,
+{
+    exclusion::<L, W>(world);
+    try_lock::<L, W>(world);
+    no_lost_kick::<L, W>(world);
+    nested_interrupt::<L, W>(world);
+    if L::MAY_BE_FREED_AT_ONCE {
+        word_untouched_after_release::<L, W>(world);
+    }
+    if L::FIFO {
+        // The low byte says that the lock is held, and whether a waiter halts. Arrivals change higher bits. A ticket
+        // lock that looks at its flag after the release has it in the tail.
+        let flags = if L::MAY_BE_FREED_AT_ONCE { 0xff } else { 0xff | 1 << 16 };
+        fifo_order::<L, W>(world, flags);
+    }
+    if L::DRAWS_TICKETS {
         // Head and tail a few tickets before they wrap.
-        with_algorithm!(kind, L => ticket_wrap::<L, W>(world, 0xfffc_fffc));
+        ticket_wrap::<L, W>(world, 0xfffc_fffc);
     }
 }
 

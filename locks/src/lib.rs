@@ -9,7 +9,6 @@
 //! |---|---|---|---|
 //! | [`Tas`], [`Ttas`] | none | spins on the word | [`Platform`] |
 //! | [`Ticket`] | arrival | spins on the word | [`Platform`] |
-//! | [`PreemptableTicket`] | arrival, unless waiters are preempted | spins on the word | [`Platform`] |
 //! | [`PvTicket`], [`TailPvTicket`], [`OpportunisticTicket`] | arrival | spins, then halts | [`Paravirt`] |
 //! | [`Qspin`] | arrival | spins on a node | [`Nodes`] |
 //! | [`UnfairQspin`] | arrival, but any CPU may overtake | spins on a node | [`Nodes`] |
@@ -30,10 +29,10 @@
 //! - [`SpinLock`] protects data with one of these locks and returns guards.
 //! - [`BootLock`] is a bare word whose algorithm is chosen at run time, as a [`LockKind`]. [`select()`] chooses as
 //!   Linux does.
-//! - [`Qrwlock`] is a reader-writer lock ([`BootRwlock`] if its kind is chosen at run time), and [`Condvar`] a
-//!   condition variable, over any of these locks. [`RequeueCondvar`] is one over the kernel's queues of sleepers.
-//!   [`UnqueuedRwlock`] is a reader-writer lock whose waiters all spin on one word, and [`BiasedRwlock`] one whose
-//!   readers write no common cache line.
+//! - [`Qrwlock`] is a reader-writer lock over any of these locks ([`BootRwlock`] if its kind is chosen at run time).
+//!   [`UnqueuedRwlock`] is one whose waiters all spin on one word, and [`BiasedRwlock`] one whose readers write no common
+//!   cache line.
+//! - [`RequeueCondvar`] is a condition variable over the kernel's queues of sleepers.
 //! - [`Osq`] is the queue of CPUs that spin for a sleeping lock.
 //! - [`conformance`] checks that a platform keeps the contract of these traits.
 //!
@@ -45,84 +44,15 @@
 
 extern crate alloc;
 
-mod backoff;
-mod biased_rwlock;
-mod cna_qspin;
-mod condvar;
 pub mod conformance;
-mod exchange_qspin;
-mod exclusive;
-mod guard;
-mod hash;
-mod kind;
-mod layout;
-mod numerous_qspin;
-mod osq;
-mod paravirt;
-mod platform;
-mod preemptable_ticket;
-mod pv_qspin;
-mod pv_ticket;
-mod pv_wait;
-mod qrwlock;
-mod qspin;
-mod queue;
+mod cpu;
 mod raw;
-mod readers;
-mod requeue;
-mod select;
-mod sharing;
-mod simple_unfair_qspin;
-mod slots;
-#[cfg(test)]
-mod solo;
-mod stats;
-mod steal;
-mod steps;
-mod subword;
-mod tail_pv_ticket;
-mod tas;
-pub mod thread;
-mod ticket;
-mod ttas;
-mod unfair_qspin;
-mod unqueued_rwlock;
-mod watching_qspin;
-mod words;
+mod rw;
+mod sleep;
+mod spin;
 
-pub use backoff::{Backoff, Exponential, NoBackoff};
-pub use biased_rwlock::BiasedRwlock;
-pub use cna_qspin::CnaQspin;
-pub use condvar::{Condvar, CondvarSlot, CondvarTable};
-pub use exchange_qspin::ExchangeQspin;
-pub use exclusive::Exclusive;
-pub use guard::{Guard, IrqGuard, SpinLock};
-pub use hash::QueueHead;
-pub use kind::{BootLock, LockKind, UnknownLock};
-pub use layout::{Layout, Narrow, Numerous, PendingLayout, Wide};
-pub use numerous_qspin::NumerousQspin;
-pub use osq::{Osq, OsqTable};
-pub use paravirt::{HaltedCpu, Paravirt, WaitTable};
-pub use platform::{Budget, CpuId, Interrupts, Line, Platform, Word};
-pub use preemptable_ticket::PreemptableTicket;
-pub use pv_qspin::{AheadPvQspin, EarlyPvQspin, HybridPvQspin, PvQspin, PvQueued, UnfairPvQspin, WidePvQspin};
-pub use pv_ticket::{OpportunisticTicket, PvTicket};
-pub use qrwlock::{BootRwlock, Qrwlock, READERS_MAX};
-pub use qspin::{Qspin, WideQspin};
-pub use queue::{CpuNodes, Node, NodeTable, Nodes, Numa};
-pub use raw::{RawLock, RawRwlock, TryRwlock};
-pub use readers::{ReaderLine, Readers};
-pub use requeue::{Futexes, RequeueCondvar};
-pub use select::{Environment, Selection, select};
-pub use sharing::Sharing;
-pub use simple_unfair_qspin::SimpleUnfairQspin;
-pub use stats::{BUCKETS, Event, LockStats, Recorder, bucket};
-pub use steal::{Ahead, Early, Fair, Hybrid, StealOnce, Stealing, Unfair};
-pub use steps::{AllSteps, Steps};
-pub use tail_pv_ticket::TailPvTicket;
-pub use tas::Tas;
-pub use ticket::Ticket;
-pub use ttas::Ttas;
-pub use unfair_qspin::UnfairQspin;
-pub use unqueued_rwlock::UnqueuedRwlock;
-pub use watching_qspin::{UnfairWatchingQspin, Watching, WatchingQspin};
+pub use cpu::*;
+pub use raw::{Described, Description, Instead, RawLock, RawRwlock, TryRwlock};
+pub use rw::*;
+pub use sleep::*;
+pub use spin::*;

@@ -4,14 +4,87 @@
 //! bounds of its implementation state what it needs from the CPU: [`Platform`], [`Nodes`](crate::Nodes),
 //! [`Paravirt`](crate::Paravirt).
 
-use crate::platform::Platform;
+use crate::cpu::platform::Platform;
+
+/// What a spinlock algorithm is like, on any CPU. Each algorithm states all of it: tests and documents read it here.
+pub trait Described {
+    /// Whether waiters are always served in the order of their arrival.
+    const FIFO: bool;
+    /// Whether a waiter halts once it has spun for long enough, and the unlocker kicks it.
+    const HALTS: bool;
+    /// Whether a CPU kicks others, which needs a host: because they have halted, or because they seem absent.
+    const KICKS: bool;
+    /// What a kernel takes instead on a host that kicks no CPUs.
+    const WITHOUT_KICKS: Instead;
+    /// Whether the word holds tickets, which wrap: bits 0-15 are the ticket being served, bits 16-31 the next one to
+    /// draw. In some of these locks bit 0 or bit 16 is a flag and tickets advance by 2.
+    const DRAWS_TICKETS: bool;
+    /// On how many CPUs the lock excludes: how many its word can tell apart, or how many tickets it has.
+    ///
+    /// On a CPU with a greater number a queued lock panics. With more waiters than tickets a lock no longer excludes.
+    const CPUS_MAX: u32;
+    /// Whether no unlock accesses the word after it has released the lock, so that the next holder may free the lock at
+    /// once.
+    const MAY_BE_FREED_AT_ONCE: bool;
+    /// Which kernels have the lock, or where it was proposed.
+    const ORIGIN: &'static str;
+}
+
+/// What a kernel takes instead of a lock on a host that kicks no CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instead {
+    /// The lock itself, which kicks none.
+    Itself,
+    /// The lock of this name where kicks bring nothing, and [`Ttas`](crate::Ttas) where the host does not offer them.
+    Native(&'static str),
+    /// The lock of this name, which is as unfair.
+    Unfair(&'static str),
+}
+
+/// What a lock states of itself by [`Described`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "a row of a table")]
+pub struct Description {
+    /// [`Described::FIFO`].
+    pub is_fifo: bool,
+    /// [`Described::HALTS`].
+    pub halts: bool,
+    /// [`Described::KICKS`].
+    pub kicks: bool,
+    /// [`Described::WITHOUT_KICKS`].
+    pub without_kicks: Instead,
+    /// [`Described::DRAWS_TICKETS`].
+    pub draws_tickets: bool,
+    /// [`Described::CPUS_MAX`].
+    pub cpus_max: u32,
+    /// [`Described::MAY_BE_FREED_AT_ONCE`].
+    pub may_be_freed_at_once: bool,
+    /// [`Described::ORIGIN`].
+    pub origin: &'static str,
+}
+
+impl Description {
+    /// Returns what `L` states.
+    pub const fn of<L: Described>() -> Description {
+        Description {
+            is_fifo: L::FIFO,
+            halts: L::HALTS,
+            kicks: L::KICKS,
+            without_kicks: L::WITHOUT_KICKS,
+            draws_tickets: L::DRAWS_TICKETS,
+            cpus_max: L::CPUS_MAX,
+            may_be_freed_at_once: L::MAY_BE_FREED_AT_ONCE,
+            origin: L::ORIGIN,
+        }
+    }
+}
 
 /// A spinlock algorithm over one word of `P`. A word of zero is an unlocked lock.
 ///
 /// All operations on one word must use the same algorithm. The operations are safe to call: if a CPU unlocks a word
 /// that it does not hold, the lock no longer excludes, and nothing else breaks. [`SpinLock`](crate::SpinLock) therefore
 /// keeps its word private.
-pub trait RawLock<P: Platform> {
+pub trait RawLock<P: Platform>: Described {
     /// Waits until the caller holds the lock.
     fn lock(cpu: &P, word: &P::Word);
     /// Takes the lock if that needs no waiting. Returns whether the caller now holds the lock.

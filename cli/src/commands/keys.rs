@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::Done;
 use crate::args::{KeysArgs, KeysFormat};
 use crate::error::Result;
+use crate::extended::extensions;
 use crate::output;
 use crate::refused::Refused;
 
@@ -39,7 +40,7 @@ pub fn keys(args: &KeysArgs) -> Result<Done> {
         }
     }
     if args.format == KeysFormat::Markdown {
-        output::raw(&keys::markdown())?;
+        output::raw(&keys::markdown(extensions()))?;
         return Ok(Done::Whole);
     }
     let wanted = |path: &str| {
@@ -51,7 +52,7 @@ pub fn keys(args: &KeysArgs) -> Result<Done> {
         return json(&wanted);
     }
     for key in KEYS.iter().filter(|key| wanted(key.path)) {
-        let described = key.describe();
+        let described = key.describe(extensions());
         let unit = if key.unit.is_empty() {
             String::new()
         } else {
@@ -61,7 +62,7 @@ pub fn keys(args: &KeysArgs) -> Result<Done> {
             "{} = {}{unit}\n    {}",
             key.path,
             described.default,
-            key.doc()
+            key.doc(extensions())
         ))?;
         output::line(&format!("    takes {}", described.kind))?;
     }
@@ -77,15 +78,15 @@ pub fn keys(args: &KeysArgs) -> Result<Done> {
 /// Prints the `wanted` keys as JSON.
 fn json(wanted: &dyn Fn(&str) -> bool) -> Result<Done> {
     let costs = KEYS.iter().filter(|key| key.path.starts_with("machine.costs."));
-    let cost = costs.map(|key| key.describe()).next();
+    let cost = costs.map(|key| key.describe(extensions())).next();
     let keys = KEYS.iter().filter(|key| wanted(key.path)).map(|key| {
-        let described = key.describe();
+        let described = key.describe(extensions());
         Entry {
             key: key.path.to_owned(),
             takes: described.kind,
             default: described.default,
             unit: key.unit,
-            about: key.doc(),
+            about: key.doc(extensions()),
         }
     });
     let costs = keys::costs().map(|(name, about)| Entry {

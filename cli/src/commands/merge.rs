@@ -8,9 +8,10 @@ use holdfast_lab::results::path_in;
 use holdfast_lab::units::{self, Header, Merged, Rules, Unit};
 
 use crate::Done;
-use crate::args::{BUILD, MergeArgs};
+use crate::args::MergeArgs;
 use crate::commands::run::{say_failures, show};
 use crate::error::Result;
+use crate::extended;
 use crate::output::{self, note, say};
 
 /// Merges the records of units into results.
@@ -23,7 +24,7 @@ pub fn merge(args: &MergeArgs) -> Result<Done> {
     for damaged in inputs.damaged.drain(..) {
         note!("left out: {damaged}");
     }
-    let merged = units::merge(inputs, BUILD, rules)?;
+    let merged = units::merge(inputs, extended::build(), rules)?;
     if merged.duplicates > 0 {
         note!("{} records were there more than once, and agree", merged.duplicates);
     }

@@ -3,16 +3,17 @@
 use holdfast_lab::units::{self, Cache, Header, Needed, Unit, Units};
 
 use crate::Done;
-use crate::args::{BUILD, PlanCommandArgs, PlanFormat};
+use crate::args::{PlanCommandArgs, PlanFormat};
 use crate::error::Result;
 use crate::experiment;
+use crate::extended;
 use crate::output::{self, dash, number};
 
 /// Lists the units of an experiment.
 pub fn plan(args: &PlanCommandArgs) -> Result<Done> {
     let options = experiment::options(&args.experiment, &args.plan, &args.adaptive)?;
     let plan = experiment::plan(&args.experiment, &options)?;
-    let units = Units::new(plan, &args.experiment, BUILD);
+    let units = Units::new(plan, &args.experiment, extended::build());
     let cache = args.cache.as_deref().map(Cache::at);
     let needed = units::needed(&units, cache.as_ref());
     let listed = if args.missing { &needed.missing } else { &needed.all };
@@ -77,6 +78,6 @@ fn table(units: &Units, cache: Option<&Cache>, needed: &Needed, only_missing: bo
         needed.all.len(),
         needed.missing.len(),
         plan.scale,
-        BUILD.id
+        extended::build().id
     ))
 }

@@ -13,10 +13,11 @@ use holdfast_lab::replay::quoted;
 use holdfast_lab::units::{self, Cache, Header, Job, Unit, Units};
 
 use crate::Done;
-use crate::args::{BUILD, Engine, MergeArgs, MergeFormat, SubmitArgs};
+use crate::args::{Engine, MergeArgs, MergeFormat, SubmitArgs};
 use crate::commands::merge::merge;
 use crate::error::{Error, Result};
 use crate::experiment;
+use crate::extended;
 use crate::output::{self, note, say};
 use crate::progress::Bar;
 use crate::refused::{Refused, Skipped};
@@ -35,7 +36,7 @@ pub fn submit(args: &SubmitArgs) -> Result<Done> {
     let options = experiment::options(&args.experiment, &args.plan, &args.adaptive)?;
     let plan = experiment::plan(&args.experiment, &options)?;
     experiment::confirm(&plan, args.plan.yes)?;
-    let units = Units::new(plan, &args.experiment, BUILD);
+    let units = Units::new(plan, &args.experiment, extended::build());
     let folder = std::path::absolute(&args.out).map_err(Error::of("cannot find the working folder"))?;
     let name = units.plan.experiment.name.clone();
     let extension = match args.engine {

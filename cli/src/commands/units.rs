@@ -15,9 +15,10 @@ use holdfast_lab::run::{self, Execution, Outcomes, Progress, Slots};
 use holdfast_lab::units::{self, Cache, Finished, Id, Selection, Shard, Units, Work};
 
 use crate::Done;
-use crate::args::{BUILD, ResultFormat, RunArgs};
+use crate::args::{ResultFormat, RunArgs};
 use crate::error::Result;
 use crate::experiment;
+use crate::extended;
 use crate::output::{note, say};
 use crate::progress::Bar;
 use crate::refused::Refused;
@@ -26,7 +27,7 @@ use crate::signal;
 /// Runs rounds of a plan with a cache.
 pub fn execute_adaptively(plan: &Plan, adaptive: Adaptive, args: &RunArgs, folder: &Path) -> Result<Adapted> {
     let cache = Cache::open(folder).map_err(Refused::Unwritable)?;
-    let units = Units::new(plan.clone(), &args.experiment, BUILD);
+    let units = Units::new(plan.clone(), &args.experiment, extended::build());
     let bar = Bar::counted("runs");
     let progress = |done: Progress<'_>| bar.step(done);
     let work = work(args, &units, Some(&cache), &progress)?;
@@ -45,7 +46,7 @@ pub fn execute_adaptively(plan: &Plan, adaptive: Adaptive, args: &RunArgs, folde
 /// Runs a plan with a cache, as [`experiment::execute`] does without.
 pub fn execute(plan: Plan, args: &RunArgs, folder: &Path) -> Result<(Plan, Outcomes)> {
     let cache = Cache::open(folder).map_err(Refused::Unwritable)?;
-    let units = Units::new(plan, &args.experiment, BUILD);
+    let units = Units::new(plan, &args.experiment, extended::build());
     let bar = Bar::of(&units.plan);
     let progress = |done: Progress<'_>| bar.step(done);
     let work = work(args, &units, Some(&cache), &progress)?;
@@ -119,7 +120,10 @@ fn selection(args: &RunArgs) -> Result<Selection> {
     let shard = args.units.shard;
     let Some(file) = &args.units.units else {
         let plan = experiment::plan(&args.experiment, &args.plan.options())?;
-        return Ok(Selection::new(Units::new(plan, &args.experiment, BUILD), shard));
+        return Ok(Selection::new(
+            Units::new(plan, &args.experiment, extended::build()),
+            shard,
+        ));
     };
     if args.plan.options() != holdfast_lab::options::Options::default() {
         return Err(Refused::misplaced(
@@ -128,7 +132,7 @@ fn selection(args: &RunArgs) -> Result<Selection> {
         )
         .into());
     }
-    Ok(units::load(file, BUILD, shard)?)
+    Ok(units::load(file, extended::build(), shard)?)
 }
 
 /// Where records are written, each as soon as its unit is done.

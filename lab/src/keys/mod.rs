@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use crate::diagnostic::{Findings, Place, nearest};
 use crate::document::Node;
 use crate::draft::{Draft, DraftVm};
+use crate::extensions::Extensions;
 use crate::groups::DraftGroup;
 use crate::profile::MachineProfile;
 use crate::slot::{Range, Slot};
@@ -89,9 +90,13 @@ pub fn costs() -> impl Iterator<Item = (&'static str, String)> {
 }
 
 impl Key {
-    /// Returns the documentation: that of the field, and what concerns the key only.
-    pub fn doc(&self) -> String {
-        [&field_doc(self.field), self.note].join(" ").trim().to_owned()
+    /// Returns the documentation: that of the field, and what concerns the key only, `with` what a program adds.
+    pub fn doc(&self, with: Extensions) -> String {
+        let note = match self.path {
+            "vm.*.lock" => with.about_locks(),
+            _ => self.note.to_owned(),
+        };
+        [field_doc(self.field), note].join(" ").trim().to_owned()
     }
 
     /// Returns whether it sets a parameter of the host.

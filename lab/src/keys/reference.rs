@@ -8,6 +8,7 @@ use holdfast_workloads::Workload;
 use super::{KEYS, Key, Target, costs};
 use crate::diagnostic::Place;
 use crate::draft::{Draft, DraftVm, new_task};
+use crate::extensions::Extensions;
 use crate::groups::{DraftGroup, SHARES_DEFAULT};
 use crate::profile::MachineProfile;
 use crate::shipped;
@@ -23,7 +24,7 @@ pub struct Described {
 
 impl Key {
     /// Describes the key from a new configuration.
-    pub fn describe(&self) -> Described {
+    pub fn describe(&self, with: Extensions) -> Described {
         let describe = |slot: Option<Slot<'_>>| {
             slot.map(|slot| Described {
                 kind: slot.kind(self.range),
@@ -50,7 +51,7 @@ impl Key {
             }),
             Target::Host(target) => describe(target(&mut HostConfig::default())),
             Target::Group(target) => describe(target(&mut DraftGroup::new(""))),
-            Target::Vm(target) => fresh_vms().into_iter().find_map(|mut vm| describe(target(&mut vm))),
+            Target::Vm(target) => fresh_vms(with).into_iter().find_map(|mut vm| describe(target(&mut vm))),
             Target::Task(target) => describe(target(&mut new_task(""))),
             Target::Run(target) => describe(target(&mut Draft::new(shipped::default_machine()))),
         };
@@ -74,9 +75,12 @@ fn fresh_machines() -> [MachineProfile; 2] {
 }
 
 /// Returns guests that together have every key.
-fn fresh_vms() -> Vec<DraftVm> {
+fn fresh_vms(extensions: Extensions) -> Vec<DraftVm> {
     let with = |workload: Workload| {
-        let mut vm = DraftVm::new("");
+        let mut vm = DraftVm {
+            locks: extensions.locks,
+            ..DraftVm::new("")
+        };
         vm.boot.workload = workload;
         vm
     };
@@ -88,14 +92,14 @@ fn fresh_vms() -> Vec<DraftVm> {
 }
 
 /// Returns the reference as a Markdown page.
-pub fn markdown() -> String {
+pub fn markdown(with: Extensions) -> String {
     let mut page = String::from(INTRODUCTION);
     let _ = writeln!(
         page,
         "\n## Keys\n\n| key | takes | default | meaning |\n| --- | --- | --- | --- |"
     );
     for key in KEYS.iter() {
-        let Described { kind, default } = key.describe();
+        let Described { kind, default } = key.describe(with);
         let unit = if key.unit.is_empty() {
             String::new()
         } else {
@@ -106,7 +110,12 @@ pub fn markdown() -> String {
         } else {
             format!("`{default}`")
         };
-        let _ = writeln!(page, "| `{}` | {kind}{unit} | {default} | {} |", key.path, key.doc());
+        let _ = writeln!(
+            page,
+            "| `{}` | {kind}{unit} | {default} | {} |",
+            key.path,
+            key.doc(with)
+        );
     }
     let _ = writeln!(
         page,
@@ -189,11 +198,13 @@ mod tests {
             assert!(!doc.is_empty(), "{name}");
         }
         for key in KEYS.iter() {
-            let described = key.describe();
+            let described = key.describe(Extensions::shipped());
             let documented = key.field.is_empty() || !field_doc(key.field).is_empty();
             assert!(documented, "{} has no doc comment, of {}", key.field, key.path);
             assert!(
-                !key.doc().is_empty() && !described.kind.is_empty() && !described.default.is_empty(),
+                !key.doc(Extensions::shipped()).is_empty()
+                    && !described.kind.is_empty()
+                    && !described.default.is_empty(),
                 "{}",
                 key.path
             );
@@ -251,7 +262,7 @@ mod tests {
     fn every_key_sets_itself_and_nothing_else() {
         let mut draft = Draft::new(shipped::default_machine());
         draft.groups = vec![DraftGroup::new("")];
-        draft.vms = fresh_vms();
+        draft.vms = fresh_vms(Extensions::shipped());
         draft.tasks = vec![new_task("")];
         for machine in fresh_machines() {
             draft.machine = machine;
@@ -280,7 +291,7 @@ mod tests {
     fn the_reference_is_fresh() {
         let shipped = include_str!("../../../docs/reference.md");
         assert!(
-            shipped == markdown(),
+            shipped == markdown(Extensions::shipped()),
             "docs/reference.md is stale: cargo run -- keys --format markdown > docs/reference.md"
         );
     }

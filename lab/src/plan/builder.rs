@@ -12,6 +12,7 @@ use crate::diagnostic::{Findings, KeyFindings, Place};
 use crate::document::Value;
 use crate::draft::{Draft, DraftVm, new_task};
 use crate::experiment::{Experiment, Layer, Metric};
+use crate::extensions::Extensions;
 use crate::groups::DraftGroup;
 use crate::keys::{Effective, Parameters, Setting, TO, resolved};
 use crate::profile::MachineProfile;
@@ -21,6 +22,7 @@ use crate::shipped;
 pub(super) struct Builder<'e> {
     experiment: &'e Experiment,
     read: ReadFile<'e>,
+    extensions: Extensions,
     /// Texts of the machine profiles that were read.
     pub(super) files: BTreeMap<PathBuf, String>,
     profiles: BTreeMap<PathBuf, Option<MachineProfile>>,
@@ -28,10 +30,16 @@ pub(super) struct Builder<'e> {
 }
 
 impl<'e> Builder<'e> {
-    pub(super) fn new(experiment: &'e Experiment, read: ReadFile<'e>, findings: &'e mut Findings) -> Builder<'e> {
+    pub(super) fn new(
+        experiment: &'e Experiment,
+        read: ReadFile<'e>,
+        extensions: Extensions,
+        findings: &'e mut Findings,
+    ) -> Builder<'e> {
         Builder {
             experiment,
             read,
+            extensions,
             files: BTreeMap::new(),
             profiles: BTreeMap::new(),
             findings,
@@ -54,7 +62,7 @@ impl<'e> Builder<'e> {
         }
         let mut draft = Draft {
             groups: names.groups.iter().map(|name| DraftGroup::new(name)).collect(),
-            vms: names.vms.iter().map(|name| DraftVm::new(name)).collect(),
+            vms: names.vms.iter().map(|name| self.vm(name)).collect(),
             tasks: names.tasks.iter().map(|name| new_task(name)).collect(),
             ..Draft::new(self.profile(effective.profile())?)
         };
@@ -97,7 +105,7 @@ impl<'e> Builder<'e> {
         let mut findings = Findings::default();
         let mut builder = Builder {
             profiles: std::mem::take(&mut self.profiles),
-            ..Builder::new(self.experiment, self.read, &mut findings)
+            ..Builder::new(self.experiment, self.read, self.extensions, &mut findings)
         };
         let stated = builder.cell(case, variant, &[], scale);
         self.profiles = builder.profiles;
@@ -108,6 +116,13 @@ impl<'e> Builder<'e> {
             };
             format!("{stated:?}") == format!("{config:?}")
         })
+    }
+
+    fn vm(&self, name: &str) -> DraftVm {
+        DraftVm {
+            locks: self.extensions.locks,
+            ..DraftVm::new(name)
+        }
     }
 
     fn profile(&mut self, setting: Option<&Setting>) -> Option<MachineProfile> {

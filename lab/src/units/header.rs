@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{Id, Units, hash};
 use crate::diagnostic::Problems;
 use crate::experiment::Experiment;
+use crate::extensions::Extensions;
 use crate::keys::Parameters;
 use crate::options::Options;
 use crate::plan::{CellName, Plan};
@@ -90,13 +91,17 @@ impl Header {
     ///
     /// # Errors
     /// All mistakes in the experiment or in the options, as another build may find them.
-    pub fn plan(&self, wanted: Option<&BTreeSet<CellName<'_>>>) -> Result<Plan, Problems> {
+    pub fn plan(&self, extensions: Extensions, wanted: Option<&BTreeSet<CellName<'_>>>) -> Result<Plan, Problems> {
         let experiment = Experiment::parse(&self.file, &self.definition)?;
         let read = |path: &Path| {
             let text = self.files.get(path.to_string_lossy().as_ref());
             text.cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
         };
-        Plan::of_cells(experiment, &self.options, &read, wanted)
+        let options = Options {
+            extensions,
+            ..self.options.clone()
+        };
+        Plan::of_cells(experiment, &options, &read, wanted)
     }
 
     /// Returns the line, with its line break.

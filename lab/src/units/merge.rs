@@ -142,7 +142,7 @@ pub fn merge(inputs: Inputs, build: Build, rules: Rules) -> Result<Merged, Probl
         );
         return Err(problem(&plan, found, expected).into());
     }
-    let units = Units::new(header.plan(None)?, &header.target, build);
+    let units = Units::new(header.plan(build.extensions, None)?, &header.target, build);
     let names: HashMap<(&str, &str, u64), usize> = (0..units.ids.len())
         .map(|index| {
             let (cell, seed) = units.plan.at(index);

@@ -29,6 +29,7 @@ use holdfast_sim::Config;
 use serde::{Deserialize, Serialize};
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
+use crate::extensions::Extensions;
 use crate::plan::Plan;
 
 pub use cache::Cache;
@@ -48,6 +49,8 @@ pub struct Build {
     pub id: &'static str,
     /// Version of the program, with its commit.
     pub version: &'static str,
+    /// What the program adds to the names in experiments.
+    pub extensions: Extensions,
 }
 
 /// Identity of a unit: its cell, which is a hash of all parameters, the build and the schema, and its seed.

@@ -92,7 +92,7 @@ pub fn load(path: &Path, build: Build, shard: Option<Shard>) -> Result<Selection
     let positions = shard.map_or_else(|| (0..costs.len()).collect(), |shard| shard.select(&costs));
     let mine: Vec<&(Place, Unit)> = positions.iter().map(|position| &listed[*position]).collect();
     let wanted: BTreeSet<CellName<'_>> = mine.iter().map(|(_, unit)| (&*unit.case, &*unit.variant)).collect();
-    let units = Units::new(header.plan(Some(&wanted))?, &header.target, build);
+    let units = Units::new(header.plan(build.extensions, Some(&wanted))?, &header.target, build);
     let mut chosen = Vec::new();
     for (place, unit) in mine {
         match units.of(unit.id).first() {

@@ -191,7 +191,7 @@ fn rows_without_code_or_test_are_counted() {
 
 #[test]
 fn what_is_wrong_in_a_row_is_found() {
-    let code = "`locks/src/ticket.rs` `Ticket`";
+    let code = "`locks/src/spin/ticket.rs` `Ticket`";
     let test = "`locks/tests/locks/races.rs` `statistics_add_up`";
     let run = "`holdfast run kernbench-overcommit --case 2x --set vm.build.pv_unhalt=false`";
     let wrong = |cells: [&str; 4]| dead(&cells).len();
@@ -205,7 +205,7 @@ fn what_is_wrong_in_a_row_is_found() {
         ["a", code, file, run],
         [&long, code, test, run],
         ["a", "`locks/src/tickets.rs`", test, run],
-        ["a", "`locks/src/ticket.rs` `Qspin`", test, run],
+        ["a", "`locks/src/spin/ticket.rs` `Qspin`", test, run],
         ["a", "nowhere", test, run],
         ["a", code, "-", run],
         ["a", code, "`locks/src/raw.rs`", run],

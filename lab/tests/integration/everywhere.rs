@@ -4,7 +4,6 @@ use holdfast_lab::experiment::Experiment;
 use holdfast_lab::options::Options;
 use holdfast_lab::plan::Plan;
 use holdfast_lab::shipped;
-use holdfast_locks::LockKind;
 use holdfast_sim::{CallOff, Outcome, VmOutcome};
 
 /// For each experiment the case, the scale and the keys that make it small.
@@ -59,7 +58,7 @@ fn run_options(name: &str, case: &str, variants: &[&str], scale: f64, set: &[&st
 #[test]
 fn every_lock_works_everywhere() {
     for (name, case, scale, set) in SMALL {
-        for kind in LockKind::ALL {
+        for kind in holdfast_lab::extensions::Extensions::shipped().locks {
             let lock = format!("vm.0.lock={kind}");
             let outcome = run(name, case, *scale, &[*set, &[lock.as_str()]].concat());
             let vm = &outcome.vms[0];

@@ -20,10 +20,12 @@ use crate::fake::{elapsed_ns, execute, plan, simulate};
 const BUILD: Build = Build {
     id: "one",
     version: "1",
+    extensions: holdfast_lab::extensions::Extensions::NONE,
 };
 const OTHER: Build = Build {
     id: "another",
     version: "2",
+    extensions: holdfast_lab::extensions::Extensions::NONE,
 };
 const STRICT: Rules = Rules {
     mixed_builds: false,

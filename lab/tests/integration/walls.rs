@@ -37,10 +37,7 @@ const CIRCLES: &[(&str, &[usize])] = &[
 const FILES_MAX: usize = 8;
 
 /// Types that have `impl` blocks in more files, and in how many.
-const CENTRAL_TYPES: &[(&str, &str, usize)] = &[
-    ("holdfast-host", "Scheduler", 9),
-    ("holdfast-sim", "Engine", 15),
-];
+const CENTRAL_TYPES: &[(&str, &str, usize)] = &[("holdfast-host", "Scheduler", 9), ("holdfast-sim", "Engine", 15)];
 
 /// The most public fields of a structure in the simulator.
 const PUBLIC_FIELDS_MAX: usize = 12;

@@ -6,7 +6,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::{Gate, Job, WordOf, World, on_each, pause, spins};
-use crate::platform::{CpuId, Platform, Word};
+use crate::cpu::platform::{CpuId, Platform, Word};
 use crate::raw::{RawRwlock, TryRwlock};
 
 /// Checks all properties that a reader-writer lock of kind `L` promises.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use holdfast_history::PreemptableTicket;
 use holdfast_locks::conformance::{World, check, exclusion, nested_interrupt, no_lost_kick};
 use holdfast_locks::{
-    BootLock, Budget, CnaQspin, CpuId, Exclusive, PreemptableTicket, PvQspin, Qspin, SpinLock, Ticket, UnfairQspin,
-    Wide,
+    BootLock, Budget, CnaQspin, CpuId, Exclusive, PvQspin, Qspin, SpinLock, Ticket, UnfairQspin, Wide,
 };
 use holdfast_locks::{LockKind, Platform};
 

@@ -10,10 +10,10 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use holdfast_locks::conformance::Job;
-use holdfast_locks::{CpuId, Platform, RawLock, for_each_lock_kind};
+use holdfast_locks::{CpuId, Platform, RawLock};
 
 use crate::explore::{Random, RandomWalk};
-use crate::scenes::{Checked, job};
+use crate::scenes::{Checked, for_each_lock, job};
 use crate::steps::{Machine, Setup, StepCpu};
 
 const CPUS: u32 = 4;
@@ -122,10 +122,14 @@ fn each_lock_takes_its_pinned_steps() {
     for (machine, setup) in setups() {
         macro_rules! rows {
             ([] $($module:ident: $kind:ident = $name:literal,)+) => {
-                $(add($name, machine, history::<holdfast_locks::$kind>($name, setup));)+
+                $({
+                    #[allow(unused_imports, reason = "a lock is in one of them")]
+                    use {holdfast_history::*, holdfast_locks::*};
+                    add($name, machine, history::<$kind>($name, setup));
+                })+
             };
         }
-        for_each_lock_kind!(rows);
+        for_each_lock!(rows);
     }
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/locks/histories.txt");
     if std::env::var_os("HOLDFAST_WRITE_HISTORIES").is_some() {

@@ -1,10 +1,10 @@
 //! The paravirtual locks on CPUs like host threads: unlock compares and stores in two steps, and a hybrid lock is
 //! shared by turns.
 
-use holdfast_locks::{HybridPvQspin, LockKind, PvQspin, PvTicket, RawLock, for_each_lock_kind};
+use holdfast_locks::{HybridPvQspin, PvQspin, PvTicket, RawLock};
 
 use crate::explore::{every_schedule, random_schedules};
-use crate::scenes::{contention, for_each_kind, interrupted_waiter, rounds};
+use crate::scenes::{Listed, contention, for_each_kind, for_each_lock, interrupted_waiter, rounds};
 use crate::steps::{Settling, Setup, StepCpu};
 
 fn every<L: RawLock<StepCpu> + 'static>(name: &str) {
@@ -14,7 +14,7 @@ fn every<L: RawLock<StepCpu> + 'static>(name: &str) {
 
 #[test]
 fn no_announcement_is_lost_in_any_schedule() {
-    for_each_lock_kind!(for_each_kind LockKind::halts, every);
+    for_each_lock!(for_each_kind Listed::halts, every);
 }
 
 fn random<L: RawLock<StepCpu> + 'static>(name: &str) {
@@ -26,7 +26,7 @@ fn random<L: RawLock<StepCpu> + 'static>(name: &str) {
 
 #[test]
 fn random_schedules_of_more_cpus_pass() {
-    for_each_lock_kind!(for_each_kind LockKind::halts, random);
+    for_each_lock!(for_each_kind Listed::halts, random);
 }
 
 fn many<L: RawLock<StepCpu> + 'static>(name: &str) {
@@ -37,7 +37,7 @@ fn many<L: RawLock<StepCpu> + 'static>(name: &str) {
 /// The table of waiting CPUs has 32 in a word.
 #[test]
 fn each_of_forty_cpus_is_found_by_its_unlocker() {
-    for_each_lock_kind!(for_each_kind LockKind::halts, many);
+    for_each_lock!(for_each_kind Listed::halts, many);
 }
 
 /// Returns a machine of `cpus` CPUs like host threads on which `settle` does this.
@@ -74,7 +74,7 @@ fn every_changing<L: RawLock<StepCpu> + 'static>(name: &str) {
 /// Compare-stores become exchanges and compare-stores again all the time.
 #[test]
 fn no_announcement_is_lost_while_unlocks_change_over_to_exchanges_and_back() {
-    for_each_lock_kind!(for_each_kind LockKind::halts, every_changing);
+    for_each_lock!(for_each_kind Listed::halts, every_changing);
 }
 
 /// A changeover that does not wait for the compare-stores that have begun is as bad as no `settle`.
@@ -93,7 +93,7 @@ fn every_refused<L: RawLock<StepCpu> + 'static>(name: &str) {
 /// `settle` cannot wait, and unlockers go on comparing and storing in two steps.
 #[test]
 fn an_overwritten_announcement_is_made_again_if_settling_is_refused() {
-    for_each_lock_kind!(for_each_kind LockKind::halts, every_refused);
+    for_each_lock!(for_each_kind Listed::halts, every_refused);
 }
 
 /// Bounded halts alone are not enough: a head that takes the lock, or lists itself again, while its entry is still in

@@ -2,7 +2,6 @@
 //! threads.
 
 mod biased;
-mod conditions;
 mod contract;
 mod explore;
 mod histories;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use holdfast_locks::{Budget, CnaQspin, CpuId, LockKind, PvTicket, RawLock, TailPvTicket, Ticket, for_each_lock_kind};
+use holdfast_locks::{Budget, CnaQspin, CpuId, PvTicket, RawLock, TailPvTicket, Ticket};
 
 use crate::explore::{Random, RandomWalk};
-use crate::scenes::{Checked, for_each_kind, job, rounds};
+use crate::scenes::{Checked, Listed, for_each_kind, for_each_lock, job, rounds};
 use crate::steps::{InTurn, Machine, Setup, StepCpu};
 
 /// Lets each CPU take a lock `times` times. Returns the largest number of acquisitions by other CPUs between a call of
@@ -56,28 +56,27 @@ fn bounded<L: RawLock<StepCpu> + 'static>(name: &str, turns: u32, numa_nodes: u3
 
 #[test]
 fn every_fair_lock_bounds_overtaking() {
-    fn queues(kind: LockKind) -> bool {
-        use LockKind::{AheadPvQspin, CnaQspin, ExchangeQspin, NumerousQspin, PreemptableTicket};
-        let bounded = matches!(
-            kind,
-            CnaQspin | PreemptableTicket | ExchangeQspin | NumerousQspin | AheadPvQspin
-        );
-        kind.is_fifo() || bounded
+    fn queues(kind: Listed) -> bool {
+        let bounded = [
+            "cna-qspin",
+            "preemptable-ticket",
+            "exchange-qspin",
+            "numerous-qspin",
+            "ahead-pv-qspin",
+        ];
+        kind.is.is_fifo || bounded.contains(&kind.name)
     }
     fn once<L: RawLock<StepCpu> + 'static>(name: &str) {
         bounded::<L>(name, 1, 1);
     }
-    fn shared(kind: LockKind) -> bool {
-        matches!(
-            kind,
-            LockKind::PvQspin | LockKind::HybridPvQspin | LockKind::WidePvQspin
-        )
+    fn shared(kind: Listed) -> bool {
+        ["pv-qspin", "hybrid-pv-qspin", "wide-pv-qspin"].contains(&kind.name)
     }
     fn few_times<L: RawLock<StepCpu> + 'static>(name: &str) {
         bounded::<L>(name, 3, 1);
     }
-    for_each_lock_kind!(for_each_kind queues, once);
-    for_each_lock_kind!(for_each_kind shared, few_times);
+    for_each_lock!(for_each_kind queues, once);
+    for_each_lock!(for_each_kind shared, few_times);
     bounded::<CnaQspin<10_000, 0>>("cna-qspin, two nodes", 1, 2);
 }
 
@@ -101,20 +100,23 @@ fn overtakes<L: RawLock<StepCpu> + 'static>() -> bool {
 
 #[test]
 fn locks_that_serve_waiters_in_order_of_arrival_say_so() {
-    fn shows(kind: LockKind) -> bool {
-        use LockKind::{AheadPvQspin, CnaQspin, NumerousQspin, PreemptableTicket, PvQspin};
-        use LockKind::{SimpleUnfairQspin, UnfairPvQspin, UnfairWatchingQspin};
+    fn shows(kind: Listed) -> bool {
         // These do not promise the order of arrival. But they leave it only for CPUs that have not waited, behind
         // preempted CPUs, when a waiter outside the queue gives up, or among more CPUs.
-        let rarely = [AheadPvQspin, CnaQspin, NumerousQspin, PreemptableTicket, PvQspin];
-        let for_newcomers = [SimpleUnfairQspin, UnfairPvQspin, UnfairWatchingQspin];
-        !rarely.contains(&kind) && !for_newcomers.contains(&kind)
+        let rarely = [
+            "ahead-pv-qspin",
+            "cna-qspin",
+            "numerous-qspin",
+            "preemptable-ticket",
+            "pv-qspin",
+        ];
+        let for_newcomers = ["simple-unfair-qspin", "unfair-pv-qspin", "unfair-watching-qspin"];
+        !rarely.contains(&kind.name) && !for_newcomers.contains(&kind.name)
     }
     fn truly<L: RawLock<StepCpu> + 'static>(name: &str) {
-        let kind: LockKind = name.parse().expect("a kind");
-        assert_eq!(kind.is_fifo(), !overtakes::<L>(), "{name}");
+        assert_eq!(L::FIFO, !overtakes::<L>(), "{name}");
     }
-    for_each_lock_kind!(for_each_kind shows, truly);
+    for_each_lock!(for_each_kind shows, truly);
 }
 
 /// CPU 0 holds the lock as the owner of the first of `tickets` tickets, and releases it for each of them. The other

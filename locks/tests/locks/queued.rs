@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex};
 use holdfast_locks::conformance::{Job, exclusion, fifo_order, nested_interrupt, no_lost_kick, try_lock};
 use holdfast_locks::{
     AheadPvQspin, AllSteps, Budget, CnaQspin, CpuId, EarlyPvQspin, Event, ExchangeQspin, Exclusive, Exponential,
-    HybridPvQspin, Interrupts, LockKind, Narrow, Numerous, NumerousQspin, Paravirt, Platform, PreemptableTicket,
-    PvQspin, Qspin, RawLock, SimpleUnfairQspin, Steps, Tas, Ttas, UnfairPvQspin, UnfairQspin, UnfairWatchingQspin,
-    WatchingQspin, Wide, for_each_lock_kind,
+    HybridPvQspin, Interrupts, Narrow, Numerous, NumerousQspin, Paravirt, Platform, PvQspin, Qspin, RawLock,
+    SimpleUnfairQspin, Steps, Tas, Ttas, UnfairPvQspin, UnfairQspin, UnfairWatchingQspin, WatchingQspin, Wide,
 };
 
 use crate::explore::{Random, RandomWalk, StepWorld, every_schedule, random_schedules};
-use crate::scenes::{Checked, any, contention, for_each_kind, interrupted_waiter, job, rounds, run_in_turn};
+use crate::scenes::{
+    Checked, Listed, any, contention, for_each_kind, for_each_lock, interrupted_waiter, job, rounds, run_in_turn,
+};
 use crate::steps::{Machine, Setup, StepCpu};
 
 /// Defines a set of steps with one left out.
@@ -42,10 +43,10 @@ fn no_lost_kick_or_handover_in_any_schedule() {
     }
     /// A waiter for `Tas` tries again without waiting on the word: a schedule that never switches to the holder never
     /// ends. Waiters of the watching locks look around without end: `watching` searches as far as time allows.
-    fn waits(kind: LockKind) -> bool {
-        kind != LockKind::Tas && (kind.halts() || !kind.kicks())
+    fn waits(kind: Listed) -> bool {
+        kind.name != "tas" && (kind.halts() || !kind.is.kicks)
     }
-    for_each_lock_kind!(for_each_kind waits, every);
+    for_each_lock!(for_each_kind waits, every);
     let three = Setup::new(3);
     every_schedule(three, 3, || contention::<Qspin>(3, 0)).expect("no schedule hangs");
     every_schedule(three, 3, || contention::<ExchangeQspin>(3, 0)).expect("no schedule hangs");
@@ -65,7 +66,7 @@ fn random_schedules_of_more_cpus_pass() {
             random_schedules(setup, runs, || rounds::<L>(cpus, 3)).expect(name);
         }
     }
-    for_each_lock_kind!(for_each_kind any, random);
+    for_each_lock!(for_each_kind any, random);
     random_on::<CnaQspin<1_000_000, 0>>(2, "cna-qspin");
     random_on::<CnaQspin<50_000, 0>>(2, "cna-qspin, flushing");
 }
@@ -115,7 +116,7 @@ fn interrupted_waiters_are_woken() {
     fn random<L: RawLock<StepCpu> + 'static>(name: &str) {
         random_schedules(Setup::new(2), 5000, interrupted_waiter::<L>).expect(name);
     }
-    for_each_lock_kind!(for_each_kind LockKind::halts, random);
+    for_each_lock!(for_each_kind Listed::halts, random);
     let two = Setup::new(2);
     random_schedules(two, 5000, interrupted_head::<PvQspin>).expect("no schedule hangs");
     // The handler shares the kick with the waiter, but not nodes and entries (unlike the ticket lock's record).
@@ -141,7 +142,7 @@ fn stray_kicks_cost_time_only() {
     fn random<L: RawLock<StepCpu> + 'static>(name: &str) {
         random_schedules(Setup::new(4), 2000, || with_stray_kicks::<L>(3)).expect(name);
     }
-    for_each_lock_kind!(for_each_kind LockKind::halts, random);
+    for_each_lock!(for_each_kind Listed::halts, random);
 }
 
 fn conforms<L: Exclusive<StepCpu> + 'static>(setup: Setup) {
@@ -157,7 +158,7 @@ fn variants_conform() {
     let five = Setup::new(5);
     conforms::<Tas<Exponential>>(five);
     conforms::<Ttas<Exponential<64>>>(five);
-    conforms::<PreemptableTicket<0>>(five);
+    conforms::<holdfast_history::PreemptableTicket<0>>(five);
     conforms::<PvQspin<Wide>>(five);
     conforms::<UnfairPvQspin<Wide>>(five);
     conforms::<EarlyPvQspin<Wide>>(five);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use holdfast_locks::conformance::Job;
-use holdfast_locks::{CpuId, LockKind, Platform, RawLock, Word};
+use holdfast_locks::{CpuId, Description, Platform, RawLock, Word};
 
 use crate::explore::{Random, RandomWalk};
 use crate::steps::{Machine, Setup, StepCpu, StepWord};
@@ -105,19 +105,46 @@ pub fn rounds<L: RawLock<StepCpu> + 'static>(cpus: u32, times: u32) -> Vec<(CpuI
     (0..cpus).map(each).collect()
 }
 
-/// Accepts every kind.
-pub fn any(_: LockKind) -> bool {
+/// A lock of `locks` or of `locks/history`.
+#[derive(Clone, Copy)]
+pub struct Listed {
+    pub name: &'static str,
+    pub is: Description,
+}
+
+impl Listed {
+    pub fn halts(self) -> bool {
+        self.is.halts
+    }
+}
+
+/// Accepts every lock.
+pub fn any(_: Listed) -> bool {
     true
 }
 
-/// Calls the generic function `$check` with the type of each kind for which `$applies` returns true, and the kind's
-/// name.
+/// Calls `$callback` with the lists of all locks, one after the other.
+macro_rules! for_each_lock {
+    ($callback:ident $($argument:tt)*) => {
+        holdfast_locks::for_each_lock_kind!($callback $($argument)*);
+        holdfast_history::for_each_historic_lock!($callback $($argument)*);
+    };
+}
+pub(crate) use for_each_lock;
+
+/// Calls the generic function `$check` with the type of each lock for which `$applies` returns true, and its name.
 macro_rules! for_each_kind {
-    ([$applies:expr, $check:ident] $($module:ident: $kind:ident = $name:literal,)+) => {$(
-        if $applies(holdfast_locks::LockKind::$kind) {
-            $check::<holdfast_locks::$kind>($name);
+    ([$applies:expr, $check:ident] $($module:ident: $kind:ident = $name:literal,)+) => {$({
+        #[allow(unused_imports, reason = "a lock is in one of them")]
+        use {holdfast_history::*, holdfast_locks::*};
+        let listed = $crate::scenes::Listed {
+            name: $name,
+            is: Description::of::<$kind>(),
+        };
+        if $applies(listed) {
+            $check::<$kind>($name);
         }
-    )+};
+    })+};
 }
 pub(crate) use for_each_kind;
 

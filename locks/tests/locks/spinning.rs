@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use holdfast_locks::{
-    Budget, CpuId, LockKind, Platform, PvQspin, RawLock, UnfairPvQspin, UnfairQspin, for_each_lock_kind,
-};
+use holdfast_locks::{Budget, CpuId, Platform, PvQspin, RawLock, UnfairPvQspin, UnfairQspin};
 
 use crate::explore::{Random, RandomWalk};
-use crate::scenes::{Checked, for_each_kind, job};
+use crate::scenes::{Checked, Listed, for_each_kind, for_each_lock, job};
 use crate::steps::{Chooser, Machine, Setup, StepCpu};
 
 /// A random schedule in which no halt ends without a reason.
@@ -61,10 +59,10 @@ fn a_waiter_halts_after_as_many_iterations_as_the_threshold() {
             assert_eq!(first, outside + threshold, "{name}: {halts:?}");
         }
     }
-    fn halts_next_to_the_holder(kind: LockKind) -> bool {
-        kind.halts() && kind != LockKind::OpportunisticTicket
+    fn halts_next_to_the_holder(kind: Listed) -> bool {
+        kind.halts() && kind.name != "opportunistic-ticket"
     }
-    for_each_lock_kind!(for_each_kind halts_next_to_the_holder, check);
+    for_each_lock!(for_each_kind halts_next_to_the_holder, check);
 }
 
 #[test]
@@ -77,7 +75,7 @@ fn no_waiter_halts_below_an_unbounded_threshold() {
         let machine = wait_for_holder::<L>(setup, 2_000, 20);
         assert!((0..4).all(|cpu| machine.halts(cpu) == 0), "{name}");
     }
-    for_each_lock_kind!(for_each_kind LockKind::halts, check);
+    for_each_lock!(for_each_kind Listed::halts, check);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use holdfast_locks::conformance::Job;
-use holdfast_locks::{Budget, CpuId, Platform, PvQspin, Qrwlock, RawLock, Word};
+use holdfast_locks::{Budget, CpuId, Described, Instead, Platform, PvQspin, Qrwlock, RawLock, Word};
 
 use crate::explore::{every_schedule, random_schedules};
 use crate::scenes::job;
@@ -13,6 +13,17 @@ use crate::steps::{Setup, StepCpu, StepWord};
 
 /// The kind of a queue that a CPU must have recorded as long as it may be in the queue.
 struct Recorded;
+
+impl Described for Recorded {
+    const FIFO: bool = false;
+    const HALTS: bool = false;
+    const KICKS: bool = false;
+    const WITHOUT_KICKS: Instead = Instead::Itself;
+    const DRAWS_TICKETS: bool = false;
+    const CPUS_MAX: u32 = u32::MAX;
+    const MAY_BE_FREED_AT_ONCE: bool = true;
+    const ORIGIN: &'static str = "in this test only";
+}
 
 impl RawLock<StepCpu> for Recorded {
     fn lock(cpu: &StepCpu, word: &StepWord) {

@@ -15,7 +15,6 @@ use crate::cpu::Cpu;
 use crate::machine::{Machine, Setup};
 use crate::word::ModelWord;
 
-pub use condvars::{broadcast, impatient_waiter, turns, two_mutexes};
 pub use requeues::{requeued_broadcast, requeued_impatience, requeued_turns};
 pub use rwlocks::{
     coming_reader, downgraded_writer, queue_behind, readers_and_writers, readers_and_writers_after_a_read,

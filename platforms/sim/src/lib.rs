@@ -56,6 +56,7 @@ pub use books::convoy::Convoy;
 pub use books::timeline;
 pub use config::{Config, Group, HostTask, Stay, Vm};
 pub use guests::cpu::SimCpu;
+pub use guests::lock::{SimLock, lock_kind};
 pub use guests::machine::{SimContext, SimMachine};
 pub use guests::process::Waits;
 pub use guests::thread::SimThread;

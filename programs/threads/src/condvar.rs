@@ -1,44 +1,48 @@
-//! The condition variable of threads on systems whose kernels have no queues of sleepers.
+//! The condition variable of threads on systems whose kernels have no queues of sleepers, over the standard library's.
 
 #![expect(unsafe_code, reason = "unlocks a mutex for which the caller vouches")]
 #![cfg_attr(target_os = "linux", allow(dead_code, reason = "compiled for its tests only"))]
 
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use holdfast_locks::{Condvar, CondvarSlot, CondvarTable, HybridPvQspin};
+use lock_api_04::RawMutex as _;
 
-use crate::cpu::{ThisThread, ThreadAddress, ThreadWord};
 use crate::raw::RawHybrid;
-use crate::slot::CPUS_MAX;
-use crate::{allowed, park};
 
-/// The places of all threads in lists of waiters. Memory that is zero takes up room only once it is used.
-static TABLE: CondvarTable<ThreadWord, ThreadAddress> = {
-    static SLOTS: [CondvarSlot<ThreadWord, ThreadAddress>; CPUS_MAX as usize] = [const {
-        CondvarSlot::from_words(
-            ThreadWord::ZERO,
-            ThreadWord::ZERO,
-            ThreadWord::ZERO,
-            ThreadAddress::ZERO,
-        )
-    }; CPUS_MAX as usize];
-    CondvarTable::from_static(&SLOTS)
-};
-
-/// A condition variable for threads that hold a [`RawHybrid`]. It takes 12 bytes.
+/// A condition variable for threads that hold a [`RawHybrid`].
 ///
-/// A broadcast wakes 64 threads for each CPU. Each of them wakes the next one, at the latest when it has got its lock.
+/// Each thread that waits has a number, and the oldest one is notified first. A notification wakes all of them, since
+/// the standard library does not say which thread it would choose.
 #[derive(Debug)]
-pub struct RawCondvar(Condvar<ThreadWord, HybridPvQspin>);
+pub struct RawCondvar {
+    waiters: Mutex<Waiters>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Waiters {
+    /// The number of the next thread that waits.
+    next: u64,
+    /// The threads that wait and have not been notified.
+    waiting: VecDeque<u64>,
+}
 
 impl RawCondvar {
     /// Makes a condition variable for which no thread waits.
     pub const fn new() -> Self {
-        RawCondvar(Condvar::from_words(
-            ThreadWord::ZERO,
-            ThreadWord::ZERO,
-            ThreadWord::ZERO,
-        ))
+        RawCondvar {
+            waiters: Mutex::new(Waiters {
+                next: 0,
+                waiting: VecDeque::new(),
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn waiters(&self) -> MutexGuard<'_, Waiters> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Unlocks `mutex` and waits until the calling thread is notified or `deadline` has passed, then locks `mutex`
@@ -47,26 +51,47 @@ impl RawCondvar {
     /// # Safety
     /// The calling thread must hold `mutex`. What the mutex protects must not be borrowed.
     pub unsafe fn wait(&self, mutex: &RawHybrid, deadline: Option<Instant>) -> bool {
-        let expired = || {
-            let Some(deadline) = deadline else { return false };
-            let left = deadline.saturating_duration_since(Instant::now());
-            park::bound_next_halt(left);
-            left.is_zero()
+        // A notification can only follow: the number is in the list before the mutex is free.
+        let mut waiters = self.waiters();
+        let number = waiters.next;
+        waiters.next += 1;
+        waiters.waiting.push_back(number);
+        // SAFETY: the caller holds it.
+        unsafe { mutex.unlock() };
+        let is_notified = loop {
+            let Some(place) = waiters.waiting.iter().position(|&other| other == number) else {
+                break true;
+            };
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            waiters = match left {
+                None => self.changed.wait(waiters).unwrap_or_else(PoisonError::into_inner),
+                Some(left) if left.is_zero() => {
+                    waiters.waiting.remove(place);
+                    break false;
+                }
+                Some(left) => {
+                    let woken = self.changed.wait_timeout(waiters, left);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
         };
-        self.0
-            .wait::<_, HybridPvQspin>(&ThisThread::new(), &TABLE, mutex.word(), expired)
+        drop(waiters);
+        mutex.lock();
+        is_notified
     }
 
     /// Notifies the thread that has waited for longest. Returns `false` if no thread waits.
-    #[inline]
     pub fn notify_one(&self) -> bool {
-        self.0.notify_one(&ThisThread::new(), &TABLE)
+        let notified = self.waiters().waiting.pop_front();
+        self.changed.notify_all();
+        notified.is_some()
     }
 
     /// Notifies all waiting threads. Returns how many there were.
-    #[inline]
     pub fn notify_all(&self) -> u32 {
-        self.0.notify_all(&ThisThread::new(), &TABLE, allowed::at_once())
+        let count = self.waiters().waiting.drain(..).count();
+        self.changed.notify_all();
+        count as u32
     }
 }
 

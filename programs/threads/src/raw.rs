@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use holdfast_locks::{
     AheadPvQspin, CnaQspin, EarlyPvQspin, ExchangeQspin, Exclusive, HybridPvQspin, NumerousQspin, OpportunisticTicket,
-    PreemptableTicket, PvQspin, PvTicket, Qspin, RawLock, SimpleUnfairQspin, Tas, Ticket, Ttas, UnfairPvQspin,
-    UnfairQspin, UnfairWatchingQspin, WatchingQspin,
+    PvQspin, PvTicket, Qspin, RawLock, SimpleUnfairQspin, Tas, Ticket, Ttas, UnfairPvQspin, UnfairQspin,
+    UnfairWatchingQspin, WatchingQspin,
 };
 
 use crate::cpu::{ThisThread, ThreadWord};
@@ -105,8 +105,6 @@ macro_rules! for_each_raw_lock {
             RawTicket = Ticket;
             /// Ticket lock: first come, first served. Waiters spin, then halt.
             RawPvTicket = PvTicket;
-            /// Ticket lock whose waiters may overtake once they have waited for too long. Waiters spin.
-            RawPreemptableTicket = PreemptableTicket;
             /// Queued lock: each waiter spins on a cache line of its own.
             RawQspin = Qspin;
             /// Queued lock. Waiters spin, then halt.

@@ -6,6 +6,7 @@ use holdfast_host::{Nic, VmConfig, VmGroup};
 use holdfast_kvm::Host;
 use holdfast_lab::groups::SHARES_DEFAULT;
 use holdfast_lab::plan::{Cell, Plan};
+use holdfast_locks::LockKind;
 use holdfast_sim::{Config, Vm};
 use holdfast_workloads::Workload;
 
@@ -131,6 +132,7 @@ fn of_guest(vm: &Vm, is_stock: bool) -> Vec<(&'static str, &'static str)> {
         memory_bytes: _,
     } = vm.host;
     let workload = &vm.boot.workload;
+    let registered = matches!(vm.boot.kernel.lock, LockKind::Registered(_));
     let exits = matches!(workload, Workload::Startup(boot) if boot.exits);
     let network = matches!(workload, Workload::Netperf(_));
     let threads = matches!(workload, Workload::Hackbench(messages) if messages.threads);
@@ -141,6 +143,7 @@ fn of_guest(vm: &Vm, is_stock: bool) -> Vec<(&'static str, &'static str)> {
     refused! {
         "bare_metal" if vm.bare_metal => "this host's own kernel has the machine";
         "inside" if vm.inside.is_some() => "the VMM's guest kernel is no hypervisor";
+        "lock" if registered => "the guest image has the locks of the crate `locks` only";
         "parent" if vm.group.is_some() => GROUPS;
         "preempted_flag" if steal_time && !preempted_flag => "KVM keeps the flag wherever it offers steal_time";
         "lock_hints" if lock_hints => "no KVM uses hints on locks";

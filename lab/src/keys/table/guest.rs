@@ -1,30 +1,13 @@
 //! Keys of guests.
 
 use holdfast_host::VmGroup;
-use holdfast_locks::LockKind;
 use holdfast_workloads::{Idle, MmapLock, OwnerSpinning, RwLocks};
 
 use super::key;
 use crate::draft::VCPUS_MAX;
 use crate::groups::SHARES_DEFAULT;
 use crate::keys::{Key, Target};
-use crate::slot::{Choice, Slot, choices};
-
-// Without `choices!`, since locks have names of their own.
-impl Choice for LockKind {
-    fn names(&self) -> Vec<&'static str> {
-        LockKind::ALL.iter().map(|kind| kind.name()).collect()
-    }
-
-    fn name(&self) -> &'static str {
-        LockKind::name(*self)
-    }
-
-    fn choose(&mut self, name: &str) -> bool {
-        let kind = LockKind::ALL.iter().find(|kind| kind.name() == name);
-        kind.map(|kind| *self = *kind).is_some()
-    }
-}
+use crate::slot::{Slot, choices};
 
 choices!(OwnerSpinning {
     "everyone" => OwnerSpinning::Everyone,
@@ -93,20 +76,12 @@ pub(super) static GUEST: &[Key] = &[
         "The other guest is not measured and runs no workload. Its interrupts reach the inner guest by its hypervisor \
          only, and hardware delivers none there. Not with migrations, a network, bare_metal or cpu_pm.",
     ),
-    key("vm.*.lock", vm!(Choice, boot.kernel.lock)).note(
-        "Linux on x86-64 has \"ticket\" from 2.6.25 to 4.1, \"tail-pv-ticket\" for KVM guests from 3.12 to 3.19 and \
-         \"pv-ticket\" in 4.0 and 4.1, \"qspin\" since 4.2, and for guests \"early-pv-qspin\" in 4.2, \"pv-qspin\" \
-         from 4.5 to 4.14 (4.3 and 4.4 are between the two: fair, and each waiter is kicked once) and \
-         \"hybrid-pv-qspin\" since 4.15. \"tas\" is what a guest of 4.2 and later takes without PV locks \
-         (`virt_spin_lock`). In no kernel: \"ttas\", \"cna-qspin\" (proposed 2019 to 2021), \
-         \"preemptable-ticket\" (a paper of 2013). Proposed in 2014, before the merge: \"exchange-qspin\" (the queued \
-         lock of version 5), \"watching-qspin\" (its PV form: waiters kick absent CPUs), \"simple-unfair-qspin\" \
-         (stealing on arrival), \"unfair-watching-qspin\" (both), \"numerous-qspin\" (its word for 16384 CPUs and \
-         more), \"unfair-qspin\" and \"unfair-pv-qspin\" (later versions). Proposed in July 2015: \"ahead-pv-qspin\" \
-         (wakes waiters ahead). \"opportunistic-ticket\": a paper of 2016 on 4.0. \
-         Kernels for 16384 CPUs and more have \"wide-qspin\", and for guests \"wide-pv-qspin\" (since 4.15): qspin and \
-         hybrid-pv-qspin with another word. The other queued locks have room for 16383 CPUs, those with tickets for \
-         65535, 32767 (paravirtual ones) or 16383 (preemptable-ticket).",
+    key(
+        "vm.*.lock",
+        (
+            "DraftVm.boot.kernel.lock",
+            Target::Vm(|vm| Some(Slot::Lock(&mut vm.boot.kernel.lock, vm.locks))),
+        ),
     ),
     key("vm.*.hz", vm!(U32, boot.kernel.hz))
         .range(10.0, 10_000.0)

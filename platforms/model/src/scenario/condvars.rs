@@ -2,9 +2,8 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release};
 
-use holdfast_locks::{Budget, Condvar, CondvarTable, Platform, RawLock, Steps, Word};
+use holdfast_locks::{RawLock, Word};
 
 use super::job;
 use crate::checker::{Cell, Checker};
@@ -23,35 +22,6 @@ pub(super) trait Condition<C: Checker>: Send + Sync + 'static {
     fn wait(&self, cpu: &Cpu<C>, mutex: &ModelWord<C>, patient: bool) -> bool;
     fn notify_one(&self, cpu: &Cpu<C>);
     fn notify_all(&self, cpu: &Cpu<C>);
-}
-
-/// The condition variable with a chain of its own. `L` is the kind of its lock and of the mutex.
-struct Chained<C: Checker, L, S> {
-    changed: Condvar<ModelWord<C>, L, S>,
-    table: CondvarTable<ModelWord<C>, ModelWord<C>>,
-}
-
-impl<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static> Condition<C> for Chained<C, L, S> {
-    fn new(cpus: u32) -> Self {
-        Chained {
-            changed: Condvar::new(),
-            table: CondvarTable::new(cpus as usize),
-        }
-    }
-
-    fn wait(&self, cpu: &Cpu<C>, mutex: &ModelWord<C>, patient: bool) -> bool {
-        let notified = self.changed.wait::<_, L>(cpu, &self.table, mutex, || !patient);
-        assert!(notified || !patient, "a wait without a time limit has ended by itself");
-        notified
-    }
-
-    fn notify_one(&self, cpu: &Cpu<C>) {
-        self.changed.notify_one(cpu, &self.table);
-    }
-
-    fn notify_all(&self, cpu: &Cpu<C>) {
-        self.changed.notify_all(cpu, &self.table, AT_ONCE);
-    }
 }
 
 /// A counter, and a condition variable for its changes. `L` is the kind of the mutex.
@@ -90,17 +60,7 @@ impl<C: Checker, L: RawLock<Cpu<C>> + 'static, V: Condition<C>> Counter<C, L, V>
     }
 }
 
-/// CPU 0 sets the counter and notifies all others, which wait for that.
-pub fn broadcast<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static>(
-    setup: &Setup,
-) -> impl Fn() + Send + Sync + use<C, L, S> {
-    broadcast_by(setup, |cpu, counter: &Counter<C, L, Chained<C, L, S>>| {
-        counter.change(cpu, |_| 1);
-        counter.changed.notify_all(cpu);
-    })
-}
-
-/// As [`broadcast`]: `set` is what CPU 0 does.
+/// CPU 0 does `set`, which sets the counter and notifies all others: they wait for that.
 pub(super) fn broadcast_by<C, L, V, F>(setup: &Setup, set: F) -> impl Fn() + Send + Sync + use<C, L, V, F>
 where
     C: Checker,
@@ -125,14 +85,6 @@ where
 }
 
 /// The CPUs increment the counter in turn, `rounds` times each, and notify all, or one if there are two.
-pub fn turns<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static>(
-    setup: &Setup,
-    rounds: u32,
-) -> impl Fn() + Send + Sync + use<C, L, S> {
-    turns_of::<C, L, Chained<C, L, S>>(setup, rounds)
-}
-
-/// As [`turns`], of any kind.
 pub(super) fn turns_of<C: Checker, L: RawLock<Cpu<C>> + 'static, V: Condition<C>>(
     setup: &Setup,
     rounds: u32,
@@ -161,13 +113,6 @@ pub(super) fn turns_of<C: Checker, L: RawLock<Cpu<C>> + 'static, V: Condition<C>
 
 /// CPU 0 adds one and notifies one waiter, once. CPU 1 waits impatiently, and passes on a notification that it has got.
 /// CPU 2 waits patiently, so it must get the one.
-pub fn impatient_waiter<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static>(
-    setup: &Setup,
-) -> impl Fn() + Send + Sync + use<C, L, S> {
-    impatience_of::<C, L, Chained<C, L, S>>(setup)
-}
-
-/// As [`impatient_waiter`], of any kind.
 pub(super) fn impatience_of<C: Checker, L: RawLock<Cpu<C>> + 'static, V: Condition<C>>(
     setup: &Setup,
 ) -> impl Fn() + Send + Sync + use<C, L, V> {
@@ -197,53 +142,5 @@ pub(super) fn impatience_of<C: Checker, L: RawLock<Cpu<C>> + 'static, V: Conditi
         ];
         Machine::new(&setup).run(jobs);
         assert_eq!(counter.count.get(), 0, "the patient waiter got nothing");
-    }
-}
-
-/// CPU 1 and CPU 2 wait, with a mutex each. CPU 0 notifies both while it holds the mutex of CPU 1, and then waits until
-/// CPU 2 has gone on. So CPU 2 must not depend on CPU 1.
-pub fn two_mutexes<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static>(
-    setup: &Setup,
-) -> impl Fn() + Send + Sync + use<C, L, S> {
-    let setup = Setup {
-        cpus: 3,
-        ..setup.clone()
-    };
-    move || {
-        let counter = Counter::<C, L, Chained<C, L, S>>::new(&setup);
-        // The mutex of CPU 1; whether CPU 1 waits; whether CPU 2 is done.
-        let others: Arc<[ModelWord<C>; 3]> = Arc::new([(); 3].map(|()| Word::<u32>::new(0)));
-        let [first, second, third] = [(); 3].map(|()| (Arc::clone(&counter), Arc::clone(&others)));
-        let pass = |cpu: &Cpu<C>, gate: &ModelWord<C>| {
-            let passed = cpu.wait_until(gate, Budget::UNBOUNDED, Acquire, |value| value == 1);
-            assert_eq!(passed, Ok(1));
-        };
-        let jobs = vec![
-            job(0, move |cpu: &Cpu<C>| {
-                let (counter, others) = &first;
-                let [mutex, waits, done] = &**others;
-                pass(cpu, waits);
-                L::lock(cpu, mutex);
-                counter.change(cpu, |_| 1);
-                counter.changed.notify_all(cpu);
-                pass(cpu, done);
-                L::unlock(cpu, mutex);
-            }),
-            job(1, move |cpu: &Cpu<C>| {
-                let (counter, others) = &second;
-                let [mutex, waits, _] = &**others;
-                L::lock(cpu, mutex);
-                cpu.store(waits, 1, Release);
-                counter.changed.wait(cpu, mutex, true);
-                L::unlock(cpu, mutex);
-            }),
-            job(2, move |cpu: &Cpu<C>| {
-                let (counter, others) = &third;
-                counter.change_once(cpu, |count| count > 0, |count| count + 1);
-                cpu.store(&others[2], 1, Release);
-            }),
-        ];
-        Machine::new(&setup).run(jobs);
-        assert_eq!(counter.count.get(), 2, "a waiter has not gone on");
     }
 }

@@ -1,4 +1,4 @@
-//! The same programs over a condition variable that uses the kernel's queues.
+//! The programs over a condition variable that uses the kernel's queues.
 
 use holdfast_locks::{Futexes, Platform, RawLock, RequeueCondvar, Steps};
 
@@ -43,7 +43,7 @@ impl<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static> Condition<C> 
     }
 }
 
-/// As [`broadcast`](super::broadcast), with the mutex held. If CPU 0 `destroys` the condition variable, it frees the
+/// CPU 0 sets the counter and notifies all others, which wait for that, with the mutex held. If CPU 0 `destroys` the condition variable, it frees the
 /// memory, too: **Last access**.
 pub fn requeued_broadcast<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static>(
     setup: &Setup,
@@ -63,7 +63,7 @@ pub fn requeued_broadcast<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + '
     })
 }
 
-/// As [`turns`](super::turns).
+/// The CPUs increment the counter in turn, `rounds` times each.
 pub fn requeued_turns<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static>(
     setup: &Setup,
     rounds: u32,
@@ -71,7 +71,7 @@ pub fn requeued_turns<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'stat
     turns_of::<C, L, Requeued<C, L, S>>(setup, rounds)
 }
 
-/// As [`impatient_waiter`](super::impatient_waiter).
+/// CPU 1 waits impatiently while CPU 2 waits for the one notification of CPU 0.
 pub fn requeued_impatience<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static>(
     setup: &Setup,
 ) -> impl Fn() + Send + Sync + use<C, L, S> {

@@ -13,15 +13,24 @@ use holdfast_model::fault::{Orderings, Probe, Site};
 use crate::faults::exceptions::{UNFOUND, UNREACHED};
 use crate::faults::trials::*;
 
-/// Returns the path of a file of the locks' source.
-fn path(file: &str) -> PathBuf {
+/// The folders with the locks' source.
+const ROOMS: [&str; 6] = ["src", "src/cpu", "src/spin", "src/rw", "src/sleep", "history/src"];
+
+fn rooms() -> impl Iterator<Item = PathBuf> {
+    let locks = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../locks");
+    ROOMS.iter().map(move |room| locks.join(room))
+}
+
+/// Returns the path of a file of the locks' source, or `None` if no folder has it.
+fn path(file: &str) -> Option<PathBuf> {
     let file = file.rsplit('/').next().expect("a path has a last part");
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../locks/src").join(file)
+    rooms().map(|room| room.join(file)).find(|path| path.exists())
 }
 
 /// Returns the lines of a file without comments and tests.
 fn code(file: &str) -> Vec<String> {
-    let text = std::fs::read_to_string(path(file)).expect("the source of the locks is there");
+    let text =
+        std::fs::read_to_string(path(file).expect("a file of the locks")).expect("the source of the locks is there");
     let code = text.split("#[cfg(test)]").next().expect("a part before the tests");
     let without_comment = |line: &str| line.split("//").next().unwrap_or("").to_owned();
     code.lines().map(without_comment).collect()
@@ -42,7 +51,10 @@ fn check(files: &[&str], trials: &[Trial]) {
         let failure = trial.run(Orderings::Probed(probe.clone()));
         assert_eq!(failure, None, "{files:?}, trial {number} fails without a fault");
     }
-    let owned = |file: &str| files.iter().any(|owned| file.ends_with(&format!("locks/src/{owned}")));
+    let owned = |file: &str| {
+        (file.contains("locks/src/") || file.contains("history/src/"))
+            && files.iter().any(|owned| file.ends_with(&format!("/{owned}")))
+    };
     let sites: Vec<Site> = probe.sites().into_iter().filter(|site| owned(site.file)).collect();
     let mut mistakes = String::new();
     for file in files {
@@ -90,9 +102,10 @@ fn write_unreached(mistakes: &mut String, file: &str, sites: &[Site]) {
             .iter()
             .find(|(of, part, _)| *of == file && line.contains(part));
         match listed {
-            Some((_, _, reason)) => println!("loom     locks/src/{file}:{number} unreached: {reason}"),
-            None => writeln!(mistakes, "no trial reaches locks/src/{file}:{number}\n    {line}")
-                .expect("a string takes all"),
+            Some((_, _, reason)) => println!("loom     locks: {file}:{number} unreached: {reason}"),
+            None => {
+                writeln!(mistakes, "no trial reaches locks: {file}:{number}\n    {line}").expect("a string takes all")
+            }
         }
     }
 }
@@ -139,9 +152,6 @@ orderings! {
     of_cna_qspin: ["cna_qspin.rs"] => [
         once::<CnaQspin<1_000_000, 0>>(6), nodes::<CnaQspin<1_000_000, 0>>(4, 1), nodes::<CnaQspin<0, 0>>(4, 1),
     ];
-    of_condvar: ["condvar.rs"] => [
-        broadcast(2, 3), broadcast(3, 2), impatient_waiter(),
-    ];
     of_requeue: ["requeue.rs"] => [requeued_broadcast(2, 3), requeued_broadcast(3, 2)];
     of_qrwlock: ["qrwlock.rs"] => [
         readers_and_writers(1), readers_and_writers(2), queue_behind(false), queue_behind(true), downgraded_writer(false),
@@ -159,15 +169,20 @@ orderings! {
 fn plain_kinds() -> Vec<(String, Vec<Trial>)> {
     let mut plain = Vec::new();
     macro_rules! trials {
-        ([] $($module:ident: $kind:ident = $name:literal,)+) => {$(
+        ([$from:ident] $($module:ident: $kind:ident = $name:literal,)+) => {$(
             let file = concat!(stringify!($module), ".rs");
-            if path(file).exists() && !CHECKED.iter().any(|files| files.contains(&file)) {
-                let trials = vec![twice::<$kind>(3), try_lock::<$kind>(), queue::<$kind>(3, 2)];
+            if path(file).is_some() && !CHECKED.iter().any(|files| files.contains(&file)) {
+                let trials = vec![
+                    twice::<$from::$kind>(3),
+                    try_lock::<$from::$kind>(),
+                    queue::<$from::$kind>(3, 2),
+                ];
                 plain.push((file.to_owned(), trials));
             }
         )+};
     }
-    for_each_lock_kind!(trials);
+    for_each_lock_kind!(trials holdfast_locks);
+    holdfast_history::for_each_historic_lock!(trials holdfast_history);
     plain
 }
 
@@ -181,8 +196,7 @@ fn of_other_kinds() {
 #[test]
 fn every_file_with_orderings_is_checked() {
     let plain = plain_kinds();
-    let files =
-        std::fs::read_dir(path("lib.rs").parent().expect("a folder")).expect("the source of the locks is there");
+    let files = rooms().flat_map(|room| std::fs::read_dir(room).expect("the source of the locks is there"));
     for file in files {
         let file = file.expect("an entry").file_name().into_string().expect("a plain name");
         // The conformance suite has no lock. The halt of threads needs a futex, which no checker has. Folders hold that
@@ -195,6 +209,6 @@ fn every_file_with_orderings_is_checked() {
         }
         let checked = CHECKED.iter().any(|files| files.contains(&file.as_str()));
         let checked = checked || plain.iter().any(|(of, _)| *of == file);
-        assert!(checked, "no test weakens the orderings of locks/src/{file}");
+        assert!(checked, "no test weakens the orderings of {file} of the locks");
     }
 }

@@ -106,17 +106,6 @@ fn shuttle_spinners<S: Steps + 'static>() -> bool {
         fails::<Shuttle>(&SCHEDULES, body)
     })
 }
-fn loom_condvar<S: Steps + 'static>() -> bool {
-    fails::<Loom>(&few(2), scenario::broadcast::<Loom, Tas, S>(&Setup::new(3)))
-        || fails::<Loom>(&few(2), scenario::impatient_waiter::<Loom, Tas, S>(&Setup::new(3)))
-}
-fn shuttle_condvar<S: Steps + 'static>() -> bool {
-    fails::<Shuttle>(&SCHEDULES, scenario::broadcast::<Shuttle, HybridPvQspin, S>(&odd(4)))
-        || fails::<Shuttle>(
-            &SCHEDULES,
-            scenario::impatient_waiter::<Shuttle, HybridPvQspin, S>(&odd(3)),
-        )
-}
 fn loom_requeue<S: Steps + 'static>() -> bool {
     [false, true].into_iter().any(|destroys| {
         fails::<Loom>(
@@ -334,18 +323,6 @@ static FAULTS: &[Fault] = faults! {
     "osq" "successor taken by exchange":
         loom_spinners::<LinkLeftInPlace> => true,
         shuttle_spinners::<LinkLeftInPlace> => true;
-    "condvar" "in the list before the mutex is free":
-        loom_condvar::<LateEnlisting> => true,
-        shuttle_condvar::<LateEnlisting> => true;
-    "condvar" "kick":
-        loom_condvar::<NoKick> => true,
-        shuttle_condvar::<NoKick> => true;
-    "condvar" "next waiter woken by the one before":
-        loom_condvar::<NoPassing> => true,
-        shuttle_condvar::<NoPassing> => true;
-    "condvar" "leaver looks whether it was notified":
-        loom_condvar::<NoLeaveRecheck> => true,
-        not_asked => false;
     "requeue" "sequence read before the mutex is free":
         loom_requeue::<LateEnlisting> => true,
         shuttle_requeue::<LateEnlisting> => true;

@@ -92,23 +92,11 @@ pub(super) fn spinners<const IMPATIENT: u32>(cpus: u32, rounds: u32, preemptions
     })
 }
 
-pub(super) fn broadcast(cpus: u32, preemptions: usize) -> Trial {
-    Trial::new(cpus, preemptions, |setup| {
-        Box::new(scenario::broadcast::<Loom, Tas, AllSteps>(setup))
-    })
-}
-
 pub(super) fn requeued_broadcast(cpus: u32, preemptions: usize) -> Trial {
     Trial::new(cpus, preemptions, |setup| {
         Box::new(scenario::requeued_broadcast::<Loom, Tas, AllSteps>(setup, true))
     })
 }
-pub(super) fn impatient_waiter() -> Trial {
-    Trial::new(3, 2, |setup| {
-        Box::new(scenario::impatient_waiter::<Loom, Tas, AllSteps>(setup))
-    })
-}
-
 /// Two CPUs, of which the first `writers` write.
 pub(super) fn readers_and_writers(writers: u32) -> Trial {
     Trial::new(2, 3, move |setup| {

@@ -1,6 +1,5 @@
 //! Every lock kind, under bounds that depend on how large its state space is.
 
-use holdfast_locks::LockKind;
 use holdfast_model::Bounds;
 
 use crate::loom::{ALL, few};
@@ -16,13 +15,14 @@ struct Effort {
     interrupted: Bounds,
 }
 
-/// Returns the bounds for `kind`. What loom cannot explore in full within seconds is bounded by preemptions.
-fn effort(kind: LockKind) -> Effort {
-    let (twice, three_cpus, interrupted) = match kind {
-        LockKind::Tas | LockKind::Ttas | LockKind::Ticket => (ALL, ALL, ALL),
-        LockKind::Qspin | LockKind::CnaQspin | LockKind::ExchangeQspin => (few(4), few(3), ALL),
-        LockKind::NumerousQspin | LockKind::WideQspin => (few(4), few(2), few(4)),
-        LockKind::UnfairQspin | LockKind::PreemptableTicket => (few(3), few(2), few(4)),
+/// Returns the bounds for the lock called `name`. What loom cannot explore in full within seconds is bounded by
+/// preemptions.
+fn effort(name: &str) -> Effort {
+    let (twice, three_cpus, interrupted) = match name {
+        "tas" | "ttas" | "ticket" => (ALL, ALL, ALL),
+        "qspin" | "cna-qspin" | "exchange-qspin" => (few(4), few(3), ALL),
+        "numerous-qspin" | "wide-qspin" => (few(4), few(2), few(4)),
+        "unfair-qspin" | "preemptable-ticket" => (few(3), few(2), few(4)),
         _ => (few(3), few(2), few(2)),
     };
     Effort {
@@ -34,14 +34,13 @@ fn effort(kind: LockKind) -> Effort {
 
 /// Defines the tests of each kind.
 macro_rules! suites {
-    ([] $($module:ident: $kind:ident = $name:literal,)+) => {$(
+    ([$from:ident] $($module:ident: $kind:ident = $name:literal,)+) => {$(
         mod $module {
-            use holdfast_locks::{$kind as Algorithm, LockKind};
+            use $from::$kind as Algorithm;
+            use holdfast_locks::Described as _;
 
             use super::effort;
             use crate::loom::{self, ALL, few};
-
-            const KIND: LockKind = LockKind::$kind;
 
             #[test]
             fn two_cpus() {
@@ -50,15 +49,15 @@ macro_rules! suites {
 
             #[test]
             fn two_cpus_twice() {
-                loom::two_cpus_twice::<Algorithm>($name, effort(KIND).twice);
-                if KIND.draws_tickets() {
-                    loom::ticket_wrap::<Algorithm>($name, effort(KIND).twice);
+                loom::two_cpus_twice::<Algorithm>($name, effort($name).twice);
+                if <Algorithm>::DRAWS_TICKETS {
+                    loom::ticket_wrap::<Algorithm>($name, effort($name).twice);
                 }
             }
 
             #[test]
             fn three_cpus() {
-                loom::three_cpus::<Algorithm>($name, effort(KIND).three_cpus);
+                loom::three_cpus::<Algorithm>($name, effort($name).three_cpus);
             }
 
             #[test]
@@ -73,7 +72,7 @@ macro_rules! suites {
 
             #[test]
             fn freed_at_once() {
-                if KIND.may_be_freed_at_once() {
+                if <Algorithm>::MAY_BE_FREED_AT_ONCE {
                     loom::freed_at_once::<Algorithm>($name, ALL);
                 } else {
                     loom::touched_after_release::<Algorithm>($name);
@@ -82,10 +81,11 @@ macro_rules! suites {
 
             #[test]
             fn interrupted_waiter() {
-                loom::interrupted_waiter::<Algorithm>($name, effort(KIND).interrupted);
+                loom::interrupted_waiter::<Algorithm>($name, effort($name).interrupted);
             }
         }
     )+};
 }
 
-holdfast_locks::for_each_lock_kind!(suites);
+holdfast_locks::for_each_lock_kind!(suites holdfast_locks);
+holdfast_history::for_each_historic_lock!(suites holdfast_history);

@@ -2,7 +2,6 @@
 
 mod biased;
 mod cna_qspin;
-mod condvar;
 mod kinds;
 mod osq;
 mod qrwlock;

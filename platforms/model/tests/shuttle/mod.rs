@@ -75,33 +75,35 @@ fn wraps_its_tickets<L: Lock<Shuttle>>(name: &str) {
 }
 
 /// Runs the conformance suite.
-fn conforms(kind: LockKind) {
+fn conforms<L: Exclusive<holdfast_model::Cpu<Shuttle>> + 'static>(name: &str) {
     for search in searches() {
         let setup = interrupted(3);
-        let body = move || conformance::check(&ModelWorld::<Shuttle>::new(&setup), kind);
+        let body = move || conformance::check_lock::<L, _>(&ModelWorld::<Shuttle>::new(&setup));
         let search = Schedules {
             count: COUNT / 10,
             ..search
         };
-        holds::<Shuttle>(kind.name(), "conformance", search, body);
+        holds::<Shuttle>(name, "conformance", search, body);
     }
 }
 
-/// Defines the test of each kind.
+/// Defines the test of each lock.
 macro_rules! tests {
-    ([] $($module:ident: $kind:ident = $name:literal,)+) => {$(
+    ([$from:ident] $($module:ident: $kind:ident = $name:literal,)+) => {$(
         #[test]
         fn $module() {
-            keeps_its_promises::<$kind>($name, LockKind::$kind.may_be_freed_at_once());
-            if LockKind::$kind.draws_tickets() {
-                wraps_its_tickets::<$kind>($name);
+            use $from::$kind as Algorithm;
+            keeps_its_promises::<Algorithm>($name, <Algorithm>::MAY_BE_FREED_AT_ONCE);
+            if <Algorithm>::DRAWS_TICKETS {
+                wraps_its_tickets::<Algorithm>($name);
             }
-            conforms(LockKind::$kind);
+            conforms::<Algorithm>($name);
         }
     )+};
 }
 
-for_each_lock_kind!(tests);
+for_each_lock_kind!(tests holdfast_locks);
+holdfast_history::for_each_historic_lock!(tests holdfast_history);
 
 #[test]
 fn words_for_many_cpus() {
@@ -115,32 +117,6 @@ fn optimistic_spinners() {
             let body = scenario::optimistic_spinners::<Shuttle, AllSteps>(&odd(5), 2, impatient);
             holds::<Shuttle>("osq", &format!("5 CPUs, {impatient:b} leave"), search, body);
         }
-    }
-}
-
-#[test]
-fn condition_variables() {
-    type Mutex = HybridPvQspin;
-    for search in searches() {
-        let holds = |what: &str, body: Box<dyn Fn() + Send + Sync>| holds::<Shuttle>("condvar", what, search, body);
-        holds(
-            "broadcast to 4",
-            Box::new(scenario::broadcast::<Shuttle, Mutex, AllSteps>(&odd(5))),
-        );
-        for cpus in [2, 3] {
-            holds(
-                &format!("{cpus} CPUs in turn"),
-                Box::new(scenario::turns::<Shuttle, Mutex, AllSteps>(&odd(cpus), 3)),
-            );
-        }
-        holds(
-            "impatient waiter",
-            Box::new(scenario::impatient_waiter::<Shuttle, Mutex, AllSteps>(&odd(3))),
-        );
-        holds(
-            "two mutexes",
-            Box::new(scenario::two_mutexes::<Shuttle, Mutex, AllSteps>(&odd(3))),
-        );
     }
 }
 
@@ -275,6 +251,17 @@ fn both_searches_see_a_lock_that_does_not_exclude() {
 
 /// A lock that is always free.
 struct Open;
+
+impl Described for Open {
+    const FIFO: bool = false;
+    const HALTS: bool = false;
+    const KICKS: bool = false;
+    const WITHOUT_KICKS: Instead = Instead::Itself;
+    const DRAWS_TICKETS: bool = false;
+    const CPUS_MAX: u32 = u32::MAX;
+    const MAY_BE_FREED_AT_ONCE: bool = true;
+    const ORIGIN: &'static str = "in this test only";
+}
 
 impl<P: Platform> RawLock<P> for Open {
     fn lock(_: &P, _: &P::Word) {}

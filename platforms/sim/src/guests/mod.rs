@@ -2,6 +2,7 @@
 
 pub mod cpu;
 pub mod kernel_cpu;
+pub mod lock;
 pub mod machine;
 pub mod process;
 pub mod thread;

@@ -132,7 +132,7 @@ fn assert_same(one: &Outcome, other: &Outcome, what: &str) {
 #[test]
 fn skipped_spins_are_executed_spins_bit_for_bit() {
     let mut exits = [0; 3];
-    for &kind in LockKind::ALL {
+    for kind in crate::all_locks() {
         for seed in 0..12 {
             let vendor = seed as usize % 3;
             let pauses = [None, Some(PauseHardware::Ple), Some(PauseHardware::Filter)][vendor];
@@ -158,7 +158,7 @@ fn equal_seeds_give_equal_histories() {
 
 #[test]
 fn parts_of_lost_time_sum_to_the_whole() {
-    for &kind in LockKind::ALL {
+    for kind in crate::all_locks() {
         for seed in 100..110 {
             for vm in play(kind, seed, Some(PauseHardware::Ple), false).vms {
                 assert_eq!(

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use holdfast_abi::lapic;
 use holdfast_guest::{Cpu, GuestImage, Machine, Mode, Report};
 use holdfast_locks::conformance::{self, Job, World};
-use holdfast_locks::{CpuId, LockKind, Paravirt, Platform};
+use holdfast_locks::{CpuId, Paravirt, Platform};
 use holdfast_sim::{CallOff, SimCpu, SimMachine, run_images};
 
 use crate::image::config;
@@ -115,7 +115,7 @@ impl GuestImage for Jobs {
 
 #[test]
 fn every_lock_keeps_its_contract_in_virtual_time() {
-    for &kind in LockKind::ALL {
+    for kind in crate::all_locks() {
         for (vcpus, seed) in [(2, 1), (5, 100)] {
             conformance::check(
                 &Virtual {

@@ -31,3 +31,15 @@ mod threads;
 mod timeline;
 mod torture;
 mod virtio;
+
+/// Returns all locks: those of `locks`, and those of `locks/history` as a program registers its own.
+fn all_locks() -> Vec<holdfast_locks::LockKind> {
+    let mut locks = holdfast_locks::LockKind::ALL.to_vec();
+    macro_rules! add {
+        ([] $($module:ident: $kind:ident = $name:literal,)+) => {
+            $(locks.push(holdfast_sim::lock_kind::<holdfast_history::$kind>($name, &locks));)+
+        };
+    }
+    holdfast_history::for_each_historic_lock!(add);
+    locks
+}

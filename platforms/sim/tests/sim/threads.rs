@@ -77,7 +77,7 @@ fn contend(
 
 #[test]
 fn every_lock_excludes_and_lets_every_thread_through_however_often_they_are_preempted() {
-    for &kind in LockKind::ALL {
+    for kind in crate::all_locks() {
         for (seed, scheduler) in [
             (0, SchedulerKind::Cfs33),
             (1, SchedulerKind::Eevdf612),

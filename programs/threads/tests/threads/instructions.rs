@@ -265,7 +265,6 @@ fn an_uncontended_lock_and_unlock_have_one_locked_instruction() {
         RawQspin: 1, 14;
         RawCnaQspin: 1, 14;
         RawUnfairQspin: 1, 14;
-        RawPreemptableTicket: 1, 24;
         RawExchangeQspin: 1, 14;
         RawNumerousQspin: 1, 14;
         RawSimpleUnfairQspin: 1, 14;

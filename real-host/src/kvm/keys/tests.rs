@@ -77,7 +77,7 @@ fn plan(set: &[String], sweep: &[String]) -> Plan {
 
 /// Returns a value of `key` other than `value`.
 fn other_value(key: &Key, value: &Value) -> String {
-    let described = key.describe();
+    let described = key.describe(holdfast_lab::extensions::Extensions::shipped());
     match key.path {
         "vm.*.affinity" => return "[[0], [0]]".to_owned(),
         "vm.*.numa" => return "[0, 1]".to_owned(),

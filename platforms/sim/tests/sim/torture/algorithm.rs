@@ -1,5 +1,7 @@
 //! The locks under torture.
 
+use std::sync::LazyLock;
+
 use holdfast_locks::*;
 use holdfast_sim::SimWord;
 
@@ -29,24 +31,29 @@ impl Algorithm {
     }
 }
 
-/// In which order a kind serves its waiters.
-const fn order(kind: LockKind) -> Order {
-    match kind {
-        LockKind::PvQspin | LockKind::UnfairPvQspin | LockKind::SimpleUnfairQspin => Order::Queue,
-        _ if kind.is_fifo() => Order::Arrival,
+/// In which order a lock serves its waiters.
+fn order<L: Described>(name: &str) -> Order {
+    match name {
+        "pv-qspin" | "unfair-pv-qspin" | "simple-unfair-qspin" => Order::Queue,
+        _ if L::FIFO => Order::Arrival,
         _ => Order::Any,
     }
 }
 
-/// Defines the list of all algorithms: every kind, and variants that have no kind.
-macro_rules! algorithms {
-    ([] $($module:ident: $kind:ident = $name:literal,)+) => {
-        pub const ALGORITHMS: &[Algorithm] = &[
-            $(Algorithm::of::<$kind>($name, order(LockKind::$kind)),)+
-            Algorithm::of::<Qspin<Wide>>("qspin (wide)", Order::Arrival),
-            Algorithm::of::<PvQspin<Wide>>("pv-qspin (wide)", Order::Queue),
-            Algorithm::of::<CnaQspin<20_000, 1>>("cna-qspin (20 us)", Order::Any),
-        ];
-    };
-}
-for_each_lock_kind!(algorithms);
+/// All algorithms: every lock, and variants without a name of their own.
+pub static ALGORITHMS: LazyLock<Vec<Algorithm>> = LazyLock::new(|| {
+    let mut all = Vec::new();
+    macro_rules! add {
+        ([$from:ident] $($module:ident: $kind:ident = $name:literal,)+) => {
+            $(all.push(Algorithm::of::<$from::$kind>($name, order::<$from::$kind>($name)));)+
+        };
+    }
+    for_each_lock_kind!(add holdfast_locks);
+    holdfast_history::for_each_historic_lock!(add holdfast_history);
+    all.extend([
+        Algorithm::of::<Qspin<Wide>>("qspin (wide)", Order::Arrival),
+        Algorithm::of::<PvQspin<Wide>>("pv-qspin (wide)", Order::Queue),
+        Algorithm::of::<CnaQspin<20_000, 1>>("cna-qspin (20 us)", Order::Any),
+    ]);
+    all
+});

@@ -10,7 +10,7 @@ use super::{ALGORITHMS, Algorithm, Fault, Report, run};
 #[test]
 fn no_lock_yields_under_torture() {
     for seed in 0..1 {
-        for &algorithm in ALGORITHMS {
+        for &algorithm in ALGORITHMS.iter() {
             let report = run(algorithm, seed, Fault::None);
             let Report {
                 vcpus,

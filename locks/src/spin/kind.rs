@@ -1,13 +1,14 @@
 //! The list of lock kinds, and a lock whose kind is chosen at boot.
 
+use alloc::boxed::Box;
 use core::fmt;
 use core::str::FromStr;
 
 use crate::cpu::paravirt::Paravirt;
 use crate::cpu::platform::{Platform, Word};
 use crate::cpu::queue::{Nodes, Numa};
-use crate::raw::{Description, Instead, RawLock};
-use crate::spin::registered::Registered;
+use crate::raw::{Described, Description, Instead, RawLock};
+use crate::spin::registered::{OperationsOfSome, Registered};
 
 /// Calls the macro `$callback` with the list of all [`LockKind`]s, which is written here and nowhere else.
 ///
@@ -61,7 +62,7 @@ macro_rules! kinds {
         pub enum LockKind {
             $(#[doc = concat!("The algorithm [`", stringify!($kind), "`](crate::", stringify!($kind), ").")] $kind,)+
             /// A lock from another crate.
-            Registered(&'static Registered),
+            Registered(&'static Registered<LockKind>),
         }
 
         impl LockKind {
@@ -147,6 +148,39 @@ impl LockKind {
             (_, Instead::Itself) => None,
             (_, Instead::Native(name) | Instead::Unfair(name)) => name.parse().ok(),
         }
+    }
+}
+
+impl LockKind {
+    /// Makes a kind of the lock `L`, which is called `name` and has these `operations`. `known` are the kinds among
+    /// which is what a kernel takes instead of a lock that kicks, if the host kicks no CPUs.
+    ///
+    /// A kind is never freed: a program makes one for each of its locks, at its start.
+    ///
+    /// # Panics
+    /// If `known` lacks that lock, or has one that is called `name`.
+    #[track_caller]
+    pub fn registered<L: Described>(
+        name: &'static str,
+        operations: &'static [&'static OperationsOfSome],
+        known: &[LockKind],
+    ) -> LockKind {
+        let find = |name: &str| known.iter().copied().find(|kind| kind.name() == name);
+        assert!(find(name).is_none(), "two locks are called {name}");
+        let without_kicks = match L::WITHOUT_KICKS {
+            Instead::Itself => None,
+            Instead::Native(other) | Instead::Unfair(other) => {
+                let found = find(other);
+                assert!(found.is_some(), "{name} needs {other}, which must be registered before");
+                found
+            }
+        };
+        LockKind::Registered(Box::leak(Box::new(Registered {
+            name,
+            description: Description::of::<L>(),
+            without_kicks,
+            operations,
+        })))
     }
 }
 

@@ -45,21 +45,21 @@ pub enum Instead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "a row of a table")]
 pub struct Description {
-    /// [`Described::FIFO`].
+    /// The value of [`Described::FIFO`].
     pub is_fifo: bool,
-    /// [`Described::HALTS`].
+    /// The value of [`Described::HALTS`].
     pub halts: bool,
-    /// [`Described::KICKS`].
+    /// The value of [`Described::KICKS`].
     pub kicks: bool,
-    /// [`Described::WITHOUT_KICKS`].
+    /// The value of [`Described::WITHOUT_KICKS`].
     pub without_kicks: Instead,
-    /// [`Described::DRAWS_TICKETS`].
+    /// The value of [`Described::DRAWS_TICKETS`].
     pub draws_tickets: bool,
-    /// [`Described::CPUS_MAX`].
+    /// The value of [`Described::CPUS_MAX`].
     pub cpus_max: u32,
-    /// [`Described::MAY_BE_FREED_AT_ONCE`].
+    /// The value of [`Described::MAY_BE_FREED_AT_ONCE`].
     pub may_be_freed_at_once: bool,
-    /// [`Described::ORIGIN`].
+    /// The value of [`Described::ORIGIN`].
     pub origin: &'static str,
 }
 

@@ -31,7 +31,7 @@ impl<P: Platform> RawLock<P> for Marked {
             return;
         }
         cpu.contention_begin(word);
-        // Whoever has waited leaves the mark, since others may wait as well.
+        // A CPU that has waited leaves the mark, since others may wait as well.
         while cpu.swap(word, MARKED, Acquire) != FREE {
             let _ = cpu.wait_until(word, Budget::UNBOUNDED, Relaxed, |now| now == FREE);
         }

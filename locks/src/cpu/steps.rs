@@ -54,7 +54,8 @@ pub unsafe trait Steps {
     /// The new holder acquires what earlier critical sections wrote.
     const LOCK_ACQUIRE: bool = true;
     /// An optimistic spinner that leaves its queue checks whether it has become the head meanwhile. Without this it
-    /// tries forever. Likewise the last waiter for a condition checks whether the condition variable is being destroyed.
+    /// tries forever. Likewise the last waiter for a condition checks whether the condition variable is being
+    /// destroyed.
     const LEAVE_RECHECK: bool = true;
     /// An optimistic spinner that leaves its queue links its neighbors. Without this the spinners behind it never
     /// become the head.

@@ -82,8 +82,8 @@ macro_rules! kinds {
 
 for_each_lock_kind!(kinds);
 
-/// Evaluates `$body` with `$algorithm` standing for the type of the kind `$which`, or `$other` with `$lock` standing for
-/// the lock from another crate.
+/// Evaluates `$body` with `$algorithm` standing for the type of the kind `$which`, or `$other` with `$lock` standing
+/// for the lock from another crate.
 macro_rules! with_algorithm {
     ($which:expr, $algorithm:ident => $body:expr, $lock:ident => $other:expr) => {
         $crate::for_each_lock_kind!(match_kind $which, $algorithm, $body, $lock, $other)

@@ -11,8 +11,8 @@
 //! Tickets advance by 2, which leaves bit 0 of the head for the slow-path flag. So in Linux since 4.0; the form before,
 //! with the flag in the tail, is [`tail_pv_ticket`](crate::spin::tail_pv_ticket). Both wait by the same code.
 //!
-//! - **One waiter per ticket**, **Exclusion**: as for [`ticket`](crate::spin::ticket); the flag is ignored. Of the 32768
-//!   tickets at most 24576 are used by the queue.
+//! - **One waiter per ticket**, **Exclusion**: as for [`ticket`](crate::spin::ticket); the flag is ignored. Of the
+//!   32768 tickets at most 24576 are used by the queue.
 //! - **No lost kick**: the waiter writes its record, sets the flag, and reads head again. The unlocker advances head
 //!   and samples the flag by the same read-modify-write. Both are read-modify-writes of one word, so one comes first.
 //!   If the flag comes first, the unlocker sees it, and by release and acquire also the record. If the new head comes

@@ -1,8 +1,8 @@
 //! Locks of other crates: as values, so that a kernel can be given one by name at boot.
 //!
 //! A lock is an algorithm for any CPU, and a value can hold it for known CPUs only. So a simulator makes the
-//! [`Operations`] for its CPUs from the algorithm, and [`LockKind::Registered`](crate::LockKind::Registered) carries them
-//! to where the lock is used.
+//! [`Operations`] for its CPUs from the algorithm, and [`LockKind::Registered`](crate::LockKind::Registered) carries
+//! them to where the lock is used.
 
 use core::any::{Any, type_name};
 use core::cmp::Ordering;

@@ -7,9 +7,10 @@
 //! +--------------+-+----------------+
 //! ```
 //!
-//! It waits as [`pv_ticket`](crate::spin::pv_ticket) does, whose **One waiter per ticket** and **Exclusion** hold here too.
-//! Waiters draw and announce themselves in one half of the word, and the holder advances the other one. So the unlock
-//! cannot sample the flag by the addition that releases: a locked addition, which is a full barrier, and then a load.
+//! It waits as [`pv_ticket`](crate::spin::pv_ticket) does, whose **One waiter per ticket** and **Exclusion** hold here
+//! too. Waiters draw and announce themselves in one half of the word, and the holder advances the other one. So the
+//! unlock cannot sample the flag by the addition that releases: a locked addition, which is a full barrier, and then a
+//! load.
 //!
 //! - **No lost kick**: the waiter writes its record, sets the flag, and reads head again. The unlocker advances head,
 //!   and then reads the flag. All are accesses of one word, and those that write are read-modify-writes, so one comes

@@ -2,8 +2,8 @@
 //! lock in a guest whose host offers no kick (`virt_spin_lock` in `arch/x86/include/asm/qspinlock.h`, there called
 //! test-and-set).
 //!
-//! Word, fairness and **Exclusion** are those of [`tas`](crate::spin::tas). While the lock is held each waiter reads its own
-//! copy of the line. A release invalidates all copies and triggers as many tries as there are waiters.
+//! Word, fairness and **Exclusion** are those of [`tas`](crate::spin::tas). While the lock is held each waiter reads
+//! its own copy of the line. A release invalidates all copies and triggers as many tries as there are waiters.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};

@@ -43,8 +43,8 @@ impl<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static> Condition<C> 
     }
 }
 
-/// CPU 0 sets the counter and notifies all others, which wait for that, with the mutex held. If CPU 0 `destroys` the condition variable, it frees the
-/// memory, too: **Last access**.
+/// CPU 0 sets the counter and notifies all others, which wait for that, with the mutex held. If CPU 0 `destroys` the
+/// condition variable, it frees the memory, too: **Last access**.
 pub fn requeued_broadcast<C: Checker, L: RawLock<Cpu<C>> + 'static, S: Steps + 'static>(
     setup: &Setup,
     destroys: bool,

@@ -12,7 +12,7 @@
 //! Then `vm.*.lock = "mine"` names it in experiments, `--set` and sweeps, and `holdfast keys` lists it.
 //!
 //! Results go to standard output, everything else (progress, remarks, errors) to standard error. Every outcome
-//! becomes an exit status in [`status`] and [`Error::status`] only.
+//! becomes an exit status in `status` here and in `error.rs` only.
 #![forbid(unsafe_code)]
 // These macros panic if the stream is closed: see `say!` and `output`.
 #![deny(clippy::print_stderr, clippy::print_stdout)]

@@ -137,7 +137,8 @@ pub enum Exit {
     /// IRET, which ends the handling of an injected non-maskable interrupt.
     Iret,
     /// An exit that only the VMM's user space can handle, such as an access to a device that it emulates. The vCPU's
-    /// thread returns from `KVM_RUN` and is a task like any other, until a thread reports [`TaskEvent::RunsVcpu`].
+    /// thread returns from `KVM_RUN` and is a task like any other, until a thread reports
+    /// [`RunsVcpu`](crate::TaskEvent::RunsVcpu).
     Userspace,
     /// Pause-loop exiting: PAUSE instructions in a loop for longer than the window.
     Pause,

@@ -15,7 +15,7 @@ use crate::diagnostic::{Findings, Place, Problems, one_of};
 use crate::document::{Node, Value};
 use crate::experiment::{Axis, Experiment, Layer, Published, SEEDS_MAX, Sweep};
 use crate::file;
-use crate::keys::{Parameters, Setting};
+use crate::keys::{self, Parameters, Setting};
 use crate::options::Options;
 use crate::scale::bad_scale;
 use crate::swept::Swept;
@@ -136,7 +136,7 @@ impl Plan {
                 }
             }
         }
-        let files = builder.files;
+        let (files, taken) = (builder.files, builder.taken);
         if cells.is_empty() && wanted.is_none() && findings.count() == 0 {
             let found = "no cell: the chosen cases are not run with the chosen variants";
             findings.add(
@@ -150,6 +150,22 @@ impl Plan {
         let whole = named == experiment.sweeps.len() && options.cases.is_empty() && options.variants.is_empty();
         if whole {
             check_published(&experiment, &cases, &variants, &mut findings);
+        }
+        // What the file says for all cells may be meant for cells that are not made.
+        let base = if whole { &experiment.base[..] } else { &[] };
+        let layers = cases.iter().chain(&variants).flat_map(|layer| &layer.settings);
+        if wanted.is_none() {
+            for setting in base.iter().chain(layers).chain(&set) {
+                if taken.get(&std::ptr::from_ref(setting)) == Some(&false) {
+                    let expected = keys::needed_by(&setting.path, &experiment.names);
+                    findings.add(
+                        &setting.node.place,
+                        &setting.path,
+                        "a key that nothing here takes",
+                        expected,
+                    );
+                }
+            }
         }
         findings.conclude(())?;
         remarks.extend(hidden_figures(&experiment, &cells, &as_stated));

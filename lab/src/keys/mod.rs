@@ -263,6 +263,12 @@ fn unknown<'a>(word: &str, known: impl IntoIterator<Item = &'a str>, prefix: &st
     }
 }
 
+/// Returns what a configuration must have to take the key of `path`, which is known.
+pub(crate) fn needed_by(path: &str, names: &Names) -> String {
+    let items = names.resolve(path).map(|(items, _)| items).unwrap_or_default();
+    items.first().map(|item| KEYS[item.key].needs()).unwrap_or_default()
+}
+
 /// The groups, guests, tasks and costs whose key a path names.
 pub(crate) struct Items(Vec<Item>, bool);
 
@@ -294,6 +300,8 @@ impl Items {
 #[derive(Clone, Debug, Default)]
 pub struct Effective<'s> {
     values: BTreeMap<Item, (&'s Setting, bool)>,
+    /// The settings of `*`, and what each of them names, also where another setting replaces it.
+    wide: Vec<(&'s Setting, Vec<Item>)>,
 }
 
 impl<'s> Effective<'s> {
@@ -302,6 +310,10 @@ impl<'s> Effective<'s> {
         let mut resolved = Vec::new();
         for setting in settings {
             match names.resolve(&setting.path) {
+                Ok((items, _)) if items.is_empty() => {
+                    let expected = "a group, guest or task that takes it: there is none";
+                    findings.add(&setting.node.place, &setting.path, "a key that nothing takes", expected);
+                }
                 Ok((items, exact)) => resolved.push((exact, items, setting)),
                 Err(expected) => findings.add(&setting.node.place, &setting.path, "an unknown key", expected),
             }
@@ -309,8 +321,11 @@ impl<'s> Effective<'s> {
         // The sort is stable: settings of equal precedence keep the order of the text.
         resolved.sort_by_key(|(exact, _, _)| *exact);
         for (exact, items, setting) in resolved {
-            for item in items {
-                self.values.insert(item, (setting, exact));
+            for item in &items {
+                self.values.insert(*item, (setting, exact));
+            }
+            if !exact {
+                self.wide.push((setting, items));
             }
         }
     }
@@ -349,6 +364,14 @@ impl<'s> Effective<'s> {
                 }
             }
         }
+    }
+
+    /// Returns the settings of `*`, and whether a group, guest or task of `draft` takes each. To be called after
+    /// [`Effective::apply`], since other keys decide that.
+    pub(crate) fn taken(&self, draft: &mut Draft) -> Vec<(&'s Setting, bool)> {
+        let wide = self.wide.iter();
+        wide.map(|(setting, items)| (*setting, items.iter().any(|item| slot(draft, *item).is_some())))
+            .collect()
     }
 
     /// Returns the place where the value of `path` was set, or `None` if it was not set.

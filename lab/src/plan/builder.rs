@@ -26,6 +26,8 @@ pub(super) struct Builder<'e> {
     /// Texts of the machine profiles that were read.
     pub(super) files: BTreeMap<PathBuf, String>,
     profiles: BTreeMap<PathBuf, Option<MachineProfile>>,
+    /// The settings of `*` by their addresses, and whether some guest, group or task has taken each.
+    pub(super) taken: BTreeMap<*const Setting, bool>,
     findings: &'e mut Findings,
 }
 
@@ -42,6 +44,7 @@ impl<'e> Builder<'e> {
             extensions,
             files: BTreeMap::new(),
             profiles: BTreeMap::new(),
+            taken: BTreeMap::new(),
             findings,
         }
     }
@@ -71,6 +74,9 @@ impl<'e> Builder<'e> {
         }
         let before = self.findings.count();
         effective.apply(&mut draft, self.findings);
+        for (setting, taken) in effective.taken(&mut draft) {
+            *self.taken.entry(std::ptr::from_ref(setting)).or_default() |= taken;
+        }
         if self.findings.count() > before {
             // What several keys together get wrong may follow from a key that could not be set.
             return None;

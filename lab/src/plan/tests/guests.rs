@@ -65,3 +65,39 @@ fn impossible_counts_are_refused_once() {
     let twice = complaint(&three().replacen("name = \"noise\"", "name = \"build\"", 1));
     assert!(twice.contains("expected a name of its own"), "{twice}");
 }
+
+/// A key that reaches guests by `*` or `guest` is refused where none takes it, however it is set.
+#[test]
+fn a_key_that_nothing_takes_is_refused_however_it_is_set() {
+    let refused = |text: &str, options: &Options| {
+        let message = plan_with(text, options).expect_err("no guest takes it").to_string();
+        assert!(message.contains("a key that nothing"), "{message}");
+    };
+    let set = |text: &str| Options {
+        set: vec![text.to_owned()],
+        ..Options::default()
+    };
+    for text in [
+        "vm.*.quota=10ms",
+        "guest.quota=10ms",
+        "guest.hackbench.threads=true",
+        "task.*.nice=3",
+    ] {
+        refused(SMALL, &set(text));
+    }
+    let sweep = Options {
+        sweep: vec!["guest.quota=10ms,20ms".to_owned()],
+        ..Options::default()
+    };
+    refused(SMALL, &sweep);
+    let by_file = SMALL.replace("lock = \"ticket\"\n", "lock = \"ticket\"\nquota = \"10 ms\"\n");
+    refused(&by_file, &Options::default());
+    let by_variant = SMALL.replace("{ \"vm.*.lock\"", "{ \"vm.*.shares\" = 2, \"vm.*.lock\"");
+    refused(&by_variant, &Options::default());
+    // One guest that takes it in one cell is enough, even where its value is replaced.
+    for text in ["guest.kernbench.jobs=4", "guest.lock=tas", "vm.*.kernbench.units=3"] {
+        plan_with(SMALL, &set(text)).unwrap_or_else(|problems| panic!("{text}: {problems}"));
+    }
+    let grouped = SMALL.replace("{ \"vm.*.lock\"", "{ \"vm.build.cgroup\" = \"own\", \"vm.*.lock\"");
+    plan_with(&grouped, &set("vm.*.quota=10ms")).unwrap_or_else(|problems| panic!("{problems}"));
+}

@@ -503,7 +503,7 @@ mod tests {
         let refused = Slot::Inhibits(&mut reasons).set(&unknown, (0.0, 0.0));
         assert!(refused.is_err_and(|expected| expected.contains("pit_reinj")));
         for wrong in [
-            Value::Text("sev".to_owned()),
+            Value::Text("sev,".to_owned()),
             Value::Array(vec![node(Value::Integer(3))]),
         ] {
             assert!(Slot::Inhibits(&mut reasons).set(&wrong, (0.0, 0.0)).is_err());

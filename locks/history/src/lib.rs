@@ -4,11 +4,21 @@
 //! means as a lock of yours (`holdfast_lab::extensions`).
 #![no_std]
 
+mod cna_qspin;
 #[cfg(test)]
 mod cpu;
+mod exchange_qspin;
+mod numerous_qspin;
 mod preemptable_ticket;
+mod simple_unfair_qspin;
+mod watching_qspin;
 
+pub use cna_qspin::CnaQspin;
+pub use exchange_qspin::ExchangeQspin;
+pub use numerous_qspin::{Numerous, NumerousQspin};
 pub use preemptable_ticket::PreemptableTicket;
+pub use simple_unfair_qspin::SimpleUnfairQspin;
+pub use watching_qspin::{UnfairWatchingQspin, Watching, WatchingQspin};
 
 /// Calls the macro `$callback` with the list of these locks, as `holdfast_locks::for_each_lock_kind!` does with that of
 /// its own: for each an identifier, the name of its type, and its name in experiments.
@@ -17,6 +27,12 @@ macro_rules! for_each_historic_lock {
     ($callback:ident $($argument:tt)*) => {
         $callback! {
             [$($argument)*]
+            cna_qspin: CnaQspin = "cna-qspin",
+            exchange_qspin: ExchangeQspin = "exchange-qspin",
+            numerous_qspin: NumerousQspin = "numerous-qspin",
+            simple_unfair_qspin: SimpleUnfairQspin = "simple-unfair-qspin",
+            watching_qspin: WatchingQspin = "watching-qspin",
+            unfair_watching_qspin: UnfairWatchingQspin = "unfair-watching-qspin",
             preemptable_ticket: PreemptableTicket = "preemptable-ticket",
         }
     };

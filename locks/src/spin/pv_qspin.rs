@@ -225,7 +225,10 @@ fn wake_ahead<P: Nodes + Paravirt, T: Stealing, L: Layout>(cpu: &P, head: u32) -
     woken
 }
 
-impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Flavor<P> for PvQueued<T, L, S> {
+#[expect(unsafe_code, reason = "implements the steps")]
+// SAFETY: **Exclusion** in the module's documentation. If `S` leaves steps out, the unsafe implementation of `Steps`
+// answers for the consequences.
+unsafe impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Flavor<P> for PvQueued<T, L, S> {
     type Layout = L;
     const TRY_WAITS: bool = T::WAITS;
     const OUTSIDE: Budget = T::OUTSIDE;

@@ -87,7 +87,7 @@ fn take_idle<P: Platform>(cpu: &P, word: &P::Word) -> Result<u32, u32> {
 
 /// Takes the lock if its locked byte is 0, whatever the rest of the word. Returns whether the lock was taken.
 #[inline(always)]
-pub(crate) fn take<P: Platform>(cpu: &P, word: &P::Word) -> bool {
+pub fn take<P: Platform>(cpu: &P, word: &P::Word) -> bool {
     // ORDERING: Acquire; pairs with the Release of the unlock. Relaxed on failure: nothing was taken.
     cpu.compare_exchange_low8(word, 0, LOCKED as u8, Acquire, Relaxed)
         .is_ok()

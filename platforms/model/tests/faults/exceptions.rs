@@ -179,8 +179,8 @@ pub(super) static UNFOUND: &[Unfound] = &[
 /// Orderings that no trial comes to: file, a part of the line, reason.
 pub(super) static UNREACHED: &[(&str, &str, &str)] = &[
     (
-        "layout.rs",
-        "subword::swap(cpu, word, Self::TAIL_MASK, code, AcqRel)",
+        "numerous_qspin.rs",
+        "swap_bits(cpu, word, Self::TAIL_MASK, code, AcqRel)",
         "`NumerousQspin` joins its queue by an exchange of the whole word",
     ),
     (

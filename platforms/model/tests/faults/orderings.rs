@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use holdfast_history::{CnaQspin, ExchangeQspin, NumerousQspin};
 use holdfast_locks::*;
 use holdfast_model::fault::{Orderings, Probe, Site};
 
@@ -132,7 +133,7 @@ orderings! {
         once::<Qspin>(6), try_lock::<Qspin>(), queue::<Qspin>(3, 2), queue::<Qspin>(4, 1), queue::<Qspin>(4, 2),
     ];
     of_layouts: ["layout.rs"] => [
-        queue::<Qspin>(3, 2), queue::<Qspin<Wide>>(3, 2), queue::<NumerousQspin>(3, 2),
+        queue::<Qspin>(3, 2), queue::<Qspin<Wide>>(3, 2),
         twice::<PvQspin>(3), twice::<PvQspin<Wide>>(3),
     ];
     of_exchange_qspin: ["exchange_qspin.rs"] => [

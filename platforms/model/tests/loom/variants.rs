@@ -4,7 +4,8 @@
 macro_rules! suite {
     ($module:ident: $name:literal, $lock:ty: $($scenario:ident = $bounds:expr,)+) => {
         mod $module {
-            use holdfast_locks::*;
+            #[allow(unused_imports, reason = "a lock is in one of them")]
+            use {holdfast_history::*, holdfast_locks::*};
 
             use crate::loom::{self, ALL, few};
 

@@ -1,7 +1,7 @@
 //! Paravirtual queued spinlock that keeps the lock's holder and the head of its queue running (version 5 of Waiman
 //! Long's series of 2014). No waiter halts. A waiter that finds another CPU absent kicks it.
 //!
-//! The word is that of [`Qspin`](crate::Qspin) without the pending bit: a waiter outside the queue would watch no other
+//! The word is that of [`Qspin`](holdfast_locks::Qspin) without the pending bit: a waiter outside the queue would watch no other
 //! CPU (that version 5 did so, too, is uncertain).
 //!
 //! ```text
@@ -26,15 +26,13 @@
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::cpu::layout::{LOCKED_MASK, Layout, Narrow};
-use crate::cpu::paravirt::Paravirt;
-use crate::cpu::platform::{Budget, CpuId};
-use crate::cpu::queue::{Nodes, Waiter};
-use crate::cpu::stats::{Event, Recorder};
-use crate::raw::{Described, Instead, RawLock};
-use crate::spin::qspin::{Flavor, Turn, is_contended, lock_queued};
-use crate::spin::simple_unfair_qspin::held;
-use crate::spin::steal::{Fair, Stealing, Unfair, take};
+use holdfast_locks::parts::{Flavor, LOCKED_MASK, Turn, Waiter, is_contended, lock_queued, take};
+use holdfast_locks::{
+    Budget, CpuId, Described, Event, Exclusive, Fair, Instead, Layout, Narrow, Nodes, Paravirt, RawLock, Recorder,
+    Stealing, Unfair,
+};
+
+use crate::simple_unfair_qspin::held;
 
 /// Iterations between two looks of the head at the waiter behind it.
 const INTERVAL: u32 = 1 << 8;
@@ -71,6 +69,10 @@ impl<T: Stealing> Described for Watching<T> {
     const ORIGIN: &'static str = "proposed in 2014: the PV lock of version 5, whose waiters kick absent CPUs";
 }
 
+#[expect(unsafe_code, reason = "promises exclusion")]
+// SAFETY: **Exclusion**: the locked byte leaves 0 only by an exchange that returns 0.
+unsafe impl<P: Nodes + Paravirt, T: Stealing> Exclusive<P> for Watching<T> {}
+
 impl<P: Nodes + Paravirt, T: Stealing> RawLock<P> for Watching<T> {
     #[inline]
     fn lock(cpu: &P, word: &P::Word) {
@@ -102,7 +104,9 @@ impl<P: Nodes + Paravirt, T: Stealing> RawLock<P> for Watching<T> {
     }
 }
 
-impl<P: Nodes + Paravirt, T: Stealing> Flavor<P> for Watching<T> {
+#[expect(unsafe_code, reason = "implements the steps of a queued lock")]
+// SAFETY: **Exclusion** and **One writer** in the module's documentation.
+unsafe impl<P: Nodes + Paravirt, T: Stealing> Flavor<P> for Watching<T> {
     type Layout = Narrow;
 
     fn count(cpu: &P, event: Event) {
@@ -119,13 +123,13 @@ impl<P: Nodes + Paravirt, T: Stealing> Flavor<P> for Watching<T> {
 
     fn prepare(cpu: &P, me: &Waiter<'_, P::Word>) {
         // ORDERING: Relaxed, both; published by the exchange of the tail.
-        cpu.store(&me.node.state, 0, Relaxed);
-        cpu.store(&me.node.extra, 0, Relaxed);
+        cpu.store(&me.node().state, 0, Relaxed);
+        cpu.store(&me.node().extra, 0, Relaxed);
     }
 
     fn link(cpu: &P, me: &Waiter<'_, P::Word>, previous: u32) {
         // ORDERING: Relaxed; only this CPU reads it.
-        cpu.store(&me.node.extra, previous, Relaxed);
+        cpu.store(&me.node().extra, previous, Relaxed);
     }
 
     fn wait_in_queue(cpu: &P, _word: &P::Word, me: &Waiter<'_, P::Word>, previous: u32) -> Turn {
@@ -135,12 +139,12 @@ impl<P: Nodes + Paravirt, T: Stealing> Flavor<P> for Watching<T> {
         loop {
             let asked = question;
             // ORDERING: Relaxed; neither a question nor the handover publishes anything: taking the lock acquires.
-            match cpu.wait_until(&me.node.locked, patience, Relaxed, |now| now != asked) {
+            match cpu.wait_until(&me.node().locked, patience, Relaxed, |now| now != asked) {
                 Ok(HEAD) => return Turn::Head,
                 Ok(next) => {
                     question = next;
                     // ORDERING: Relaxed; an answer is a hint.
-                    cpu.store(&me.node.state, question, Relaxed);
+                    cpu.store(&me.node().state, question, Relaxed);
                     patience = QUESTION_PATIENCE;
                 }
                 Err(_) => {
@@ -154,7 +158,7 @@ impl<P: Nodes + Paravirt, T: Stealing> Flavor<P> for Watching<T> {
 
     fn wait_at_head(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> Option<u32> {
         // ORDERING: Relaxed; this CPU's own.
-        let previous = cpu.load(&me.node.extra, Relaxed);
+        let previous = cpu.load(&me.node().extra, Relaxed);
         let mut watch = Watch {
             holder: (previous != 0).then(|| Narrow::decode(previous).0),
             spun: 0,
@@ -197,11 +201,11 @@ impl Watch {
         }
         // ORDERING: Acquire; pairs with the Release store that linked the successor, after which its node may be
         // written to: the new waiter would overwrite an earlier question, which costs a kick.
-        let next = cpu.load(&me.node.next, Acquire);
+        let next = cpu.load(&me.node().next, Acquire);
         if next == 0 {
             return;
         }
-        let node = cpu.nodes().at::<Narrow>(next);
+        let node = me.at::<Narrow, P>(cpu, next);
         // ORDERING: Relaxed; an answer is a hint.
         if self.question == 0 || cpu.load(&node.state, Relaxed) == self.question {
             self.question = following(self.question);

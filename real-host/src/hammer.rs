@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use holdfast_locks::{BootLock, LockKind, Nodes, Numa, Paravirt, Platform, Word};
+use holdfast_locks::{BootLock, LockKind, Nodes, Paravirt, Platform, Word};
 use holdfast_sim::SimThread;
 use holdfast_threads::ThisThread;
 

@@ -9,15 +9,19 @@ mod cna_qspin;
 mod cpu;
 mod exchange_qspin;
 mod numerous_qspin;
+mod opportunistic_ticket;
 mod preemptable_ticket;
 mod simple_unfair_qspin;
+mod tail_pv_ticket;
 mod watching_qspin;
 
 pub use cna_qspin::CnaQspin;
 pub use exchange_qspin::ExchangeQspin;
 pub use numerous_qspin::{Numerous, NumerousQspin};
+pub use opportunistic_ticket::OpportunisticTicket;
 pub use preemptable_ticket::PreemptableTicket;
 pub use simple_unfair_qspin::SimpleUnfairQspin;
+pub use tail_pv_ticket::TailPvTicket;
 pub use watching_qspin::{UnfairWatchingQspin, Watching, WatchingQspin};
 
 /// Calls the macro `$callback` with the list of these locks, as `holdfast_locks::for_each_lock_kind!` does with that of
@@ -33,6 +37,8 @@ macro_rules! for_each_historic_lock {
             simple_unfair_qspin: SimpleUnfairQspin = "simple-unfair-qspin",
             watching_qspin: WatchingQspin = "watching-qspin",
             unfair_watching_qspin: UnfairWatchingQspin = "unfair-watching-qspin",
+            tail_pv_ticket: TailPvTicket = "tail-pv-ticket",
+            opportunistic_ticket: OpportunisticTicket = "opportunistic-ticket",
             preemptable_ticket: PreemptableTicket = "preemptable-ticket",
         }
     };

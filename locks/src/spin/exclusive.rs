@@ -16,7 +16,6 @@ use crate::spin::pv_qspin::PvQueued;
 use crate::spin::pv_ticket::PvTicket;
 use crate::spin::qspin::Qspin;
 use crate::spin::steal::Stealing;
-use crate::spin::tail_pv_ticket::TailPvTicket;
 use crate::spin::tas::Tas;
 use crate::spin::ticket::Ticket;
 use crate::spin::ttas::Ttas;
@@ -38,9 +37,7 @@ unsafe impl<P: Platform, B: Backoff> Exclusive<P> for Ttas<B> {}
 unsafe impl<P: Platform> Exclusive<P> for Ticket {}
 // SAFETY: **Exclusion** of `ticket`: halting only delays a waiter. If `S` leaves steps out, the unsafe implementation
 // of `Steps` answers for the consequences.
-unsafe impl<P: Paravirt, S: Steps, const NEAR: u16, const AHEAD: u16> Exclusive<P> for PvTicket<S, NEAR, AHEAD> {}
-// SAFETY: **Exclusion** of `ticket`, as above. What an unlock does after its release changes only the flag.
-unsafe impl<P: Paravirt, S: Steps> Exclusive<P> for TailPvTicket<S> {}
+unsafe impl<P: Paravirt, S: Steps> Exclusive<P> for PvTicket<S> {}
 // SAFETY: **Exclusion** of `qspin`: there are three ways to set the locked byte, and they exclude each other.
 unsafe impl<P: Nodes, L: PendingLayout> Exclusive<P> for Qspin<L> {}
 // SAFETY: **Exclusion** of `pv_qspin`: the locked byte leaves 0 only by an exchange that returns 0, or by the store of

@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use holdfast_history::OpportunisticTicket;
 use holdfast_locks::conformance::Job;
 use holdfast_locks::{
-    AheadPvQspin, Budget, CpuId, EarlyPvQspin, Event, OpportunisticTicket, Paravirt, Platform, PvQspin, PvTicket,
-    Qspin, RawLock,
+    AheadPvQspin, Budget, CpuId, EarlyPvQspin, Event, Paravirt, Platform, PvQspin, PvTicket, Qspin, RawLock,
 };
 
 use crate::explore::{Random, RandomWalk, every_schedule};

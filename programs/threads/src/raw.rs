@@ -5,8 +5,8 @@
 use std::time::{Duration, Instant};
 
 use holdfast_locks::{
-    AheadPvQspin, EarlyPvQspin, Exclusive, HybridPvQspin, OpportunisticTicket, PvQspin, PvTicket, Qspin, RawLock, Tas,
-    Ticket, Ttas, UnfairPvQspin, UnfairQspin,
+    AheadPvQspin, EarlyPvQspin, Exclusive, HybridPvQspin, PvQspin, PvTicket, Qspin, RawLock, Tas, Ticket, Ttas,
+    UnfairPvQspin, UnfairQspin,
 };
 
 use crate::cpu::{ThisThread, ThreadWord};
@@ -119,8 +119,6 @@ macro_rules! for_each_raw_lock {
             RawEarlyPvQspin = EarlyPvQspin;
             /// Queued lock that wakes several waiters together. Waiters spin, then halt.
             RawAheadPvQspin = AheadPvQspin;
-            /// Ticket lock whose waiters near the front spin without end, and that wakes four waiters together.
-            RawOpportunisticTicket = OpportunisticTicket;
         }
     };
 }

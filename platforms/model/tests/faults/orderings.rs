@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use holdfast_history::{CnaQspin, ExchangeQspin, NumerousQspin};
+use holdfast_history::{CnaQspin, ExchangeQspin, NumerousQspin, OpportunisticTicket, TailPvTicket};
 use holdfast_locks::*;
 use holdfast_model::fault::{Orderings, Probe, Site};
 
@@ -125,6 +125,10 @@ macro_rules! orderings {
 orderings! {
     of_pv_ticket: ["pv_ticket.rs", "paravirt.rs"] => [
         once::<PvTicket>(6), twice::<PvTicket>(2), try_lock::<PvTicket>(), equal_tickets::<PvTicket>(),
+    ];
+    of_opportunistic_ticket: ["opportunistic_ticket.rs"] => [
+        once::<OpportunisticTicket<AllSteps, 0, 1>>(6), twice::<OpportunisticTicket<AllSteps, 0, 1>>(2),
+        try_lock::<OpportunisticTicket>(),
     ];
     of_tail_pv_ticket: ["tail_pv_ticket.rs"] => [
         once::<TailPvTicket>(6), twice::<TailPvTicket>(2), try_lock::<TailPvTicket>(),

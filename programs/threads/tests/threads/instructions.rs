@@ -265,7 +265,6 @@ fn an_uncontended_lock_and_unlock_have_one_locked_instruction() {
         RawQspin: 1, 14;
         RawUnfairQspin: 1, 14;
         RawPvTicket: announced, 38;
-        RawOpportunisticTicket: announced, 38;
         RawPvQspin: announced, 26;
         RawUnfairPvQspin: announced, 26;
         RawHybrid: announced, 26;

@@ -15,8 +15,6 @@
 //! | [`PvQspin`] | arrival, but a newcomer may overtake once | spins on a node, then halts | [`Nodes`], [`Paravirt`] |
 //! | [`HybridPvQspin`] | as above, or free competition while the head of the queue is halted | likewise | likewise |
 //! | [`UnfairPvQspin`] | arrival, but any CPU may overtake | likewise | likewise |
-//! | [`EarlyPvQspin`] | arrival | likewise | likewise |
-//! | [`AheadPvQspin`] | arrival, except for a waiter outside the queue that gives up | likewise | likewise |
 //! | [`WideQspin`] | arrival, on up to 2097151 CPUs | spins on a node | [`Nodes`] |
 //! | [`WidePvQspin`] | as [`HybridPvQspin`], on up to 2097151 CPUs | spins on a node, then halts | [`Nodes`], [`Paravirt`] |
 //!

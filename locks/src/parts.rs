@@ -5,7 +5,7 @@
 //! [`WaitTable`](crate::WaitTable) for whom it waits, and its unlock [kicks](unlock_kick).
 
 pub use crate::cpu::layout::{LOCKED, LOCKED_MASK, PENDING};
-pub use crate::cpu::paravirt::{clock, halt, unlock_kick};
+pub use crate::cpu::paravirt::{clock, halt, halt_while, kick, unlock_kick};
 pub use crate::cpu::queue::{Waiter, successor};
 pub use crate::cpu::steps::unless_omitted;
 pub use crate::cpu::subword::swap as swap_bits;

@@ -11,6 +11,8 @@ mod exchange_qspin;
 mod numerous_qspin;
 mod opportunistic_ticket;
 mod preemptable_ticket;
+mod pv_fair;
+mod pv_fair_wait;
 mod simple_unfair_qspin;
 mod tail_pv_ticket;
 mod watching_qspin;
@@ -20,6 +22,7 @@ pub use exchange_qspin::ExchangeQspin;
 pub use numerous_qspin::{Numerous, NumerousQspin};
 pub use opportunistic_ticket::OpportunisticTicket;
 pub use preemptable_ticket::PreemptableTicket;
+pub use pv_fair::{Ahead, AheadPvQspin, Early, EarlyPvQspin, PvFair, Waking};
 pub use simple_unfair_qspin::SimpleUnfairQspin;
 pub use tail_pv_ticket::TailPvTicket;
 pub use watching_qspin::{UnfairWatchingQspin, Watching, WatchingQspin};
@@ -38,6 +41,8 @@ macro_rules! for_each_historic_lock {
             watching_qspin: WatchingQspin = "watching-qspin",
             unfair_watching_qspin: UnfairWatchingQspin = "unfair-watching-qspin",
             tail_pv_ticket: TailPvTicket = "tail-pv-ticket",
+            early_pv_qspin: EarlyPvQspin = "early-pv-qspin",
+            ahead_pv_qspin: AheadPvQspin = "ahead-pv-qspin",
             opportunistic_ticket: OpportunisticTicket = "opportunistic-ticket",
             preemptable_ticket: PreemptableTicket = "preemptable-ticket",
         }

@@ -23,13 +23,12 @@
 //!
 //! The intervals are what we recall of the series (uncertain).
 
-use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use holdfast_locks::parts::{Flavor, LOCKED_MASK, Turn, Waiter, is_contended, lock_queued, take};
+use holdfast_locks::parts::{Flavor, LOCKED, LOCKED_MASK, Turn, Waiter, is_contended, lock_queued, take, try_lock};
 use holdfast_locks::{
-    Budget, CpuId, Described, Event, Exclusive, Fair, Instead, Layout, Narrow, Nodes, Paravirt, RawLock, Recorder,
-    Stealing, Unfair,
+    Budget, CpuId, Described, Event, Exclusive, Instead, Layout, Narrow, Nodes, Paravirt, RawLock, Recorder, Stealing,
+    Unfair,
 };
 
 use crate::simple_unfair_qspin::held;
@@ -45,23 +44,23 @@ const QUESTION_PATIENCE: Budget = Budget(1 << 11);
 const HEAD: u32 = 1;
 
 /// A queued lock whose waiters spin and kick absent CPUs. First come, first served.
-pub type WatchingQspin = Watching<Fair>;
+pub type WatchingQspin = Watching<false>;
 /// A queued lock whose waiters spin and kick absent CPUs, and that newcomers may take past the queue.
-pub type UnfairWatchingQspin = Watching<Unfair>;
+pub type UnfairWatchingQspin = Watching<true>;
 
-/// A queued lock whose holder, head and next waiter are kept running. `T` decides whether newcomers may take it past
-/// the queue. For fewer than 16384 CPUs.
+/// A queued lock whose holder, head and next waiter are kept running. `UNFAIR`: newcomers may take it past the queue. For
+/// fewer than 16384 CPUs.
 #[derive(Debug)]
-pub struct Watching<T>(PhantomData<T>);
+pub struct Watching<const UNFAIR: bool>;
 
-impl<T: Stealing> Described for Watching<T> {
-    const FIFO: bool = T::FIFO;
+impl<const UNFAIR: bool> Described for Watching<UNFAIR> {
+    const FIFO: bool = !UNFAIR;
     const HALTS: bool = false;
     const KICKS: bool = true;
-    const WITHOUT_KICKS: Instead = if T::FIFO {
-        Instead::Native("exchange-qspin")
-    } else {
+    const WITHOUT_KICKS: Instead = if UNFAIR {
         Instead::Unfair("simple-unfair-qspin")
+    } else {
+        Instead::Native("exchange-qspin")
     };
     const DRAWS_TICKETS: bool = false;
     const CPUS_MAX: u32 = Narrow::CPUS_MAX;
@@ -71,31 +70,42 @@ impl<T: Stealing> Described for Watching<T> {
 
 #[expect(unsafe_code, reason = "promises exclusion")]
 // SAFETY: **Exclusion**: the locked byte leaves 0 only by an exchange that returns 0.
-unsafe impl<P: Nodes + Paravirt, T: Stealing> Exclusive<P> for Watching<T> {}
+unsafe impl<P: Nodes + Paravirt, const UNFAIR: bool> Exclusive<P> for Watching<UNFAIR> {}
 
-impl<P: Nodes + Paravirt, T: Stealing> RawLock<P> for Watching<T> {
+impl<P: Nodes + Paravirt, const UNFAIR: bool> RawLock<P> for Watching<UNFAIR> {
     #[inline]
     fn lock(cpu: &P, word: &P::Word) {
-        if T::fast_path::<P, Narrow>(cpu, word).is_err() {
+        let taken = if UNFAIR {
+            take(cpu, word)
+        } else {
+            // ORDERING: Acquire; pairs with the Release of the unlock. Relaxed on failure: nothing was taken.
+            cpu.compare_exchange(word, 0, LOCKED, Acquire, Relaxed).is_ok()
+        };
+        if !taken {
             lock_queued::<P, Self>(cpu, word);
         }
     }
 
     #[inline]
     fn try_lock(cpu: &P, word: &P::Word) -> bool {
-        T::try_lock(cpu, word)
+        if UNFAIR {
+            Unfair::try_lock(cpu, word)
+        } else {
+            try_lock(cpu, word)
+        }
     }
 
     #[inline]
     fn unlock(cpu: &P, word: &P::Word) {
-        // ORDERING: Release; pairs with the Acquire in `take` and in `fast_path`.
+        // ORDERING: Release; pairs with the Acquire in `take` and in `lock`.
         cpu.store_low8(word, 0, Release);
     }
 
     #[inline]
     fn is_locked(cpu: &P, word: &P::Word) -> bool {
         // ORDERING: Relaxed; the answer is out of date whatever the ordering.
-        T::refused(cpu.load(word, Relaxed))
+        let seen = cpu.load(word, Relaxed);
+        if UNFAIR { Unfair::refused(seen) } else { seen != 0 }
     }
 
     #[inline]
@@ -106,7 +116,7 @@ impl<P: Nodes + Paravirt, T: Stealing> RawLock<P> for Watching<T> {
 
 #[expect(unsafe_code, reason = "implements the steps of a queued lock")]
 // SAFETY: **Exclusion** and **One writer** in the module's documentation.
-unsafe impl<P: Nodes + Paravirt, T: Stealing> Flavor<P> for Watching<T> {
+unsafe impl<P: Nodes + Paravirt, const UNFAIR: bool> Flavor<P> for Watching<UNFAIR> {
     type Layout = Narrow;
 
     fn count(cpu: &P, event: Event) {
@@ -114,11 +124,11 @@ unsafe impl<P: Nodes + Paravirt, T: Stealing> Flavor<P> for Watching<T> {
     }
 
     fn try_lock(cpu: &P, word: &P::Word) -> bool {
-        T::try_lock(cpu, word)
+        <Self as RawLock<P>>::try_lock(cpu, word)
     }
 
     fn may_take(word: u32) -> bool {
-        T::may_steal(word)
+        if UNFAIR { Unfair::may_steal(word) } else { word == 0 }
     }
 
     fn prepare(cpu: &P, me: &Waiter<'_, P::Word>) {

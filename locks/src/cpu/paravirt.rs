@@ -164,8 +164,32 @@ impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
         self.locks.clear(cpu);
     }
 
+    /// Lists the waiter `code`, the head of the queue of the lock `key`, for the unlock that kicks it. Returns how many
+    /// entries it visited.
+    ///
+    /// # Panics
+    /// If no entry is left.
+    pub fn list<P>(&self, cpu: &P, key: usize, code: u32) -> u64
+    where
+        P: Platform<Word = W, Address = A>,
+    {
+        self.locks.insert(cpu, key, code)
+    }
+
+    /// Removes the entry of the lock `key` and returns the code of its waiter. The caller must have acquired the
+    /// listing.
+    ///
+    /// # Panics
+    /// If the lock is not listed.
+    pub fn unlist<P>(&self, cpu: &P, key: usize) -> u32
+    where
+        P: Platform<Word = W, Address = A>,
+    {
+        self.locks.remove(cpu, key)
+    }
+
     /// Returns the number of CPUs for which the table was made.
-    pub(crate) fn cpus(&self) -> usize {
+    pub fn cpus(&self) -> usize {
         self.records.len()
     }
 
@@ -245,7 +269,7 @@ pub fn halt<P: Paravirt, S: Steps>(cpu: &P, enabled: bool) {
 }
 
 /// Masks interrupts, then halts if `waits` still returns true. May return for no reason. Linux: `kvm_wait`.
-pub(crate) fn halt_while<P: Paravirt, S: Steps>(cpu: &P, waits: impl Fn() -> bool) {
+pub fn halt_while<P: Paravirt, S: Steps>(cpu: &P, waits: impl Fn() -> bool) {
     if cpu.in_nmi() {
         return;
     }
@@ -270,7 +294,7 @@ pub(crate) fn halt_while<P: Paravirt, S: Steps>(cpu: &P, waits: impl Fn() -> boo
 }
 
 /// Kicks `target`, which halts for a queued lock. Linux: `pv_kick`.
-pub(crate) fn kick<P: Paravirt>(cpu: &P, target: CpuId) {
+pub fn kick<P: Paravirt>(cpu: &P, target: CpuId) {
     let start = clock(cpu);
     // ORDERING: Relaxed; for the statistics.
     cpu.waiting().record(target).kicked_at.store(start, Relaxed);

@@ -176,6 +176,18 @@ pub struct Waiter<'a, W> {
 }
 
 impl<W: Word<u32> + 'static> Waiter<'_, W> {
+    /// Returns the waiter at the node that `code` names.
+    ///
+    /// # Safety
+    /// The caller holds a lock of the layout `L`, and the waiter is the head of its queue.
+    #[expect(unsafe_code, reason = "gives access to another CPU's node")]
+    pub unsafe fn listed<L: Layout, P: Nodes<Word = W>>(cpu: &P, code: u32) -> Waiter<'_, W> {
+        Waiter {
+            node: cpu.nodes().at::<L>(code),
+            code,
+        }
+    }
+
     /// Returns the waiter's node.
     pub fn node(&self) -> &Node<W> {
         self.node

@@ -40,8 +40,7 @@ unsafe impl<P: Platform> Exclusive<P> for Ticket {}
 unsafe impl<P: Paravirt, S: Steps> Exclusive<P> for PvTicket<S> {}
 // SAFETY: **Exclusion** of `qspin`: there are three ways to set the locked byte, and they exclude each other.
 unsafe impl<P: Nodes, L: PendingLayout> Exclusive<P> for Qspin<L> {}
-// SAFETY: **Exclusion** of `pv_qspin`: the locked byte leaves 0 only by an exchange that returns 0, or by the store of
-// the waiter outside the queue (`OUTSIDE`), before which no other CPU exchanges it.
+// SAFETY: **Exclusion** of `pv_qspin`: the locked byte leaves 0 only by an exchange that returns 0.
 unsafe impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Exclusive<P> for PvQueued<T, L, S> {}
 // SAFETY: **Exclusion** of `unfair_qspin`: the locked byte leaves 0 only by an exchange that returns 0.
 unsafe impl<P: Nodes, L: Layout> Exclusive<P> for UnfairQspin<L> {}

@@ -37,8 +37,6 @@ macro_rules! for_each_lock_kind {
             unfair_qspin: UnfairQspin = "unfair-qspin",
             unfair_pv_qspin: UnfairPvQspin = "unfair-pv-qspin",
             hybrid_pv_qspin: HybridPvQspin = "hybrid-pv-qspin",
-            early_pv_qspin: EarlyPvQspin = "early-pv-qspin",
-            ahead_pv_qspin: AheadPvQspin = "ahead-pv-qspin",
             wide_qspin: WideQspin = "wide-qspin",
             wide_pv_qspin: WidePvQspin = "wide-pv-qspin",
         }
@@ -313,7 +311,7 @@ mod tests {
         assert_eq!(
             UnknownLock.to_string(),
             "no such lock; expected one of tas, ttas, ticket, pv-ticket, qspin, pv-qspin, unfair-qspin, \
-             unfair-pv-qspin, hybrid-pv-qspin, early-pv-qspin, ahead-pv-qspin, wide-qspin, wide-pv-qspin"
+             unfair-pv-qspin, hybrid-pv-qspin, wide-qspin, wide-pv-qspin"
         );
     }
 }

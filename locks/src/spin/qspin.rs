@@ -146,12 +146,8 @@ fn lock_pending<P: Nodes, F: Flavor<P, Layout: PendingLayout>>(cpu: &P, word: &P
     if before & LOCKED_MASK != 0 {
         cpu.contention_begin(word);
         // ORDERING: Acquire; pairs with the Release in `unlock`.
-        let free = cpu.wait_until(word, F::OUTSIDE, Acquire, |now| now & LOCKED_MASK == 0);
+        wait_for(cpu, word, Acquire, |now| now & LOCKED_MASK == 0);
         cpu.contention_end(word);
-        if free.is_err() {
-            F::Layout::clear_pending(cpu, word);
-            return false;
-        }
     }
     F::Layout::take_as_pending(cpu, word);
     F::count(cpu, Event::LockPending);
@@ -187,8 +183,6 @@ pub unsafe trait Flavor<P: Nodes> {
     type Layout: Layout;
     /// Whether [`Flavor::try_lock`] may wait.
     const TRY_WAITS: bool = false;
-    /// For how long the owner of the pending bit waits before it gives the bit up and queues.
-    const OUTSIDE: Budget = Budget::UNBOUNDED;
     /// Whether this lock counts [`Event::LockSlowpath`] itself, at the head of the queue.
     const COUNTED_AT_HEAD: bool = false;
 

@@ -7,12 +7,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
 use holdfast_history::{
-    CnaQspin, ExchangeQspin, Numerous, NumerousQspin, SimpleUnfairQspin, UnfairWatchingQspin, WatchingQspin,
+    AheadPvQspin, CnaQspin, EarlyPvQspin, ExchangeQspin, Numerous, NumerousQspin, SimpleUnfairQspin,
+    UnfairWatchingQspin, WatchingQspin,
 };
 use holdfast_locks::conformance::{Job, exclusion, fifo_order, nested_interrupt, no_lost_kick, try_lock};
 use holdfast_locks::{
-    AheadPvQspin, AllSteps, Budget, CpuId, EarlyPvQspin, Event, Exclusive, Exponential, HybridPvQspin, Interrupts,
-    Narrow, Paravirt, Platform, PvQspin, Qspin, RawLock, Steps, Tas, Ttas, UnfairPvQspin, UnfairQspin, Wide,
+    AllSteps, Budget, CpuId, Event, Exclusive, Exponential, HybridPvQspin, Interrupts, Narrow, Paravirt, Platform,
+    PvQspin, Qspin, RawLock, Steps, Tas, Ttas, UnfairPvQspin, UnfairQspin, Wide,
 };
 
 use crate::explore::{Random, RandomWalk, StepWorld, every_schedule, random_schedules};

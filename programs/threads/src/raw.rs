@@ -5,8 +5,7 @@
 use std::time::{Duration, Instant};
 
 use holdfast_locks::{
-    AheadPvQspin, EarlyPvQspin, Exclusive, HybridPvQspin, PvQspin, PvTicket, Qspin, RawLock, Tas, Ticket, Ttas,
-    UnfairPvQspin, UnfairQspin,
+    Exclusive, HybridPvQspin, PvQspin, PvTicket, Qspin, RawLock, Tas, Ticket, Ttas, UnfairPvQspin, UnfairQspin,
 };
 
 use crate::cpu::{ThisThread, ThreadWord};
@@ -115,10 +114,6 @@ macro_rules! for_each_raw_lock {
             /// Queued lock that newcomers may take past the queue while its head does not run. Waiters halt.
             /// **Recommended** for programs: it stays fast when threads outnumber CPUs.
             RawHybrid = HybridPvQspin;
-            /// Queued lock, first come, first served. Waiters spin, then halt, and are woken twice.
-            RawEarlyPvQspin = EarlyPvQspin;
-            /// Queued lock that wakes several waiters together. Waiters spin, then halt.
-            RawAheadPvQspin = AheadPvQspin;
         }
     };
 }

@@ -7,7 +7,9 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use holdfast_history::{CnaQspin, ExchangeQspin, NumerousQspin, OpportunisticTicket, TailPvTicket};
+use holdfast_history::{
+    AheadPvQspin, CnaQspin, EarlyPvQspin, ExchangeQspin, NumerousQspin, OpportunisticTicket, TailPvTicket,
+};
 use holdfast_locks::*;
 use holdfast_model::fault::{Orderings, Probe, Site};
 
@@ -146,7 +148,12 @@ orderings! {
     of_numerous_qspin: ["numerous_qspin.rs"] => [once::<NumerousQspin>(6), queue::<NumerousQspin>(3, 2)];
     of_pv_qspin: ["pv_qspin.rs", "pv_wait.rs", "hash.rs"] => [
         twice::<PvQspin>(3), queue::<PvQspin>(3, 2), shared_entry::<PvQspin>(), patient::<PvQspin>(),
-        compare_stores::<PvQspin>(), larger::<AheadPvQspin>(8, 4, 1),
+        compare_stores::<PvQspin>(),
+    ];
+    of_pv_fair: ["pv_fair.rs", "pv_fair_wait.rs"] => [
+        twice::<EarlyPvQspin>(3), queue::<EarlyPvQspin>(3, 2), twice::<AheadPvQspin>(3), queue::<AheadPvQspin>(3, 2),
+        shared_entry::<AheadPvQspin>(), patient::<AheadPvQspin>(), compare_stores::<AheadPvQspin>(),
+        larger::<AheadPvQspin>(8, 4, 1),
     ];
     of_stealing: ["steal.rs"] => [
         twice::<PvQspin>(3), twice::<HybridPvQspin>(3), twice::<UnfairPvQspin>(3),

@@ -268,8 +268,6 @@ fn an_uncontended_lock_and_unlock_have_one_locked_instruction() {
         RawPvQspin: announced, 26;
         RawUnfairPvQspin: announced, 26;
         RawHybrid: announced, 26;
-        RawEarlyPvQspin: announced, 26;
-        RawAheadPvQspin: announced, 26;
         ExtendedHybrid: announced, asking;
     }
 }

@@ -101,10 +101,10 @@ impl<P: Nodes + Paravirt, W: Waking, L: PendingLayout, S: Steps> RawLock<P> for 
     #[inline]
     fn lock(cpu: &P, word: &P::Word) {
         // ORDERING: Acquire; pairs with the Release of the unlock. Relaxed on failure: nothing was taken.
-        if let Err(seen) = cpu.compare_exchange(word, 0, LOCKED, Acquire, Relaxed) {
-            if W::OUTSIDE == Budget(0) || !lock_outside::<P, W, L>(cpu, word, seen) {
-                lock_queued::<P, Self>(cpu, word);
-            }
+        if let Err(seen) = cpu.compare_exchange(word, 0, LOCKED, Acquire, Relaxed)
+            && (W::OUTSIDE == Budget(0) || !lock_outside::<P, W, L>(cpu, word, seen))
+        {
+            lock_queued::<P, Self>(cpu, word);
         }
     }
 

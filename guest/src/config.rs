@@ -2,7 +2,8 @@
 
 use alloc::boxed::Box;
 
-use holdfast_locks::{LockKind, READERS_MAX, UnqueuedRwlock};
+use holdfast_history::UnqueuedRwlock;
+use holdfast_locks::{LockKind, READERS_MAX};
 use serde::{Deserialize, Serialize};
 
 use crate::profile::KernelProfile;

@@ -12,7 +12,8 @@
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 
-use holdfast_locks::{BootLock, BootRwlock, Interrupts, RawRwlock as _, UnqueuedRwlock};
+use holdfast_history::UnqueuedRwlock;
+use holdfast_locks::{BootLock, BootRwlock, Interrupts, RawRwlock as _};
 
 use crate::class::LockClass;
 use crate::config::RwLocks;

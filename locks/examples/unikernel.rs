@@ -15,8 +15,7 @@ use std::time::Instant;
 
 use holdfast_locks::conformance::{self, Job, World};
 use holdfast_locks::{
-    Budget, CpuId, HybridPvQspin, Interrupts, LockKind, NodeTable, Nodes, Numa, Paravirt, Platform, SpinLock,
-    WaitTable, Word,
+    Budget, CpuId, HybridPvQspin, Interrupts, LockKind, NodeTable, Nodes, Paravirt, Platform, SpinLock, WaitTable, Word,
 };
 
 /// A word of the kernel's memory: an atomic integer. On x86-64 `holdfast-words` has one with byte instructions.
@@ -140,15 +139,6 @@ static WAITING: LazyLock<WaitTable<Shared<AtomicU32>, Shared<AtomicUsize>>> = La
 unsafe impl Nodes for MachineCpu {
     fn nodes(&self) -> &NodeTable<Self::Word> {
         &NODES
-    }
-}
-
-impl Numa for MachineCpu {
-    fn numa_node(&self, _: CpuId) -> u32 {
-        0
-    }
-    fn monotonic_ns(&self) -> u64 {
-        self.now_ns()
     }
 }
 

@@ -25,7 +25,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::cpu::paravirt::Paravirt;
 use crate::cpu::platform::{Budget, CpuId, Platform, Word, wait_for};
-use crate::cpu::queue::{Nodes, Numa};
+use crate::cpu::queue::Nodes;
 use crate::spin::exclusive::Exclusive;
 use crate::spin::guard::SpinLock;
 use crate::spin::kind::{LockKind, match_kind, with_algorithm};
@@ -63,7 +63,7 @@ impl<C> fmt::Debug for Job<C> {
 /// The CPUs of one machine, on which jobs run: host threads, contexts in virtual time, or tasks of a model checker.
 pub trait World {
     /// The type of a CPU.
-    type Cpu: Nodes + Paravirt + Numa + 'static;
+    type Cpu: Nodes + Paravirt + 'static;
 
     /// Returns the number of CPUs, at least two.
     fn cpus(&self) -> u32;

@@ -9,20 +9,12 @@
 //! |---|---|---|---|
 //! | [`Tas`], [`Ttas`] | none | spins on the word | [`Platform`] |
 //! | [`Ticket`] | arrival | spins on the word | [`Platform`] |
-//! | [`PvTicket`], [`TailPvTicket`], [`OpportunisticTicket`] | arrival | spins, then halts | [`Paravirt`] |
+//! | [`PvTicket`] | arrival | spins, then halts | [`Paravirt`] |
 //! | [`Qspin`] | arrival | spins on a node | [`Nodes`] |
 //! | [`UnfairQspin`] | arrival, but any CPU may overtake | spins on a node | [`Nodes`] |
-//! | [`SimpleUnfairQspin`] | arrival, but newcomers may overtake | spins on a node | [`Nodes`] |
-//! | [`CnaQspin`] | the holder's NUMA node first | spins on a node | [`Numa`] |
 //! | [`PvQspin`] | arrival, but a newcomer may overtake once | spins on a node, then halts | [`Nodes`], [`Paravirt`] |
 //! | [`HybridPvQspin`] | as above, or free competition while the head of the queue is halted | likewise | likewise |
 //! | [`UnfairPvQspin`] | arrival, but any CPU may overtake | likewise | likewise |
-//! | [`EarlyPvQspin`] | arrival | likewise | likewise |
-//! | [`AheadPvQspin`] | arrival, except for a waiter outside the queue that gives up | likewise | likewise |
-//! | [`WatchingQspin`] | arrival | spins on a node, kicks absent CPUs | [`Nodes`], [`Paravirt`] |
-//! | [`UnfairWatchingQspin`] | arrival, but newcomers may overtake | likewise | likewise |
-//! | [`ExchangeQspin`] | arrival, except between the first two contenders | spins on a node | [`Nodes`] |
-//! | [`NumerousQspin`] | arrival, on up to 4194303 CPUs | spins on a node | [`Nodes`] |
 //! | [`WideQspin`] | arrival, on up to 2097151 CPUs | spins on a node | [`Nodes`] |
 //! | [`WidePvQspin`] | as [`HybridPvQspin`], on up to 2097151 CPUs | spins on a node, then halts | [`Nodes`], [`Paravirt`] |
 //!
@@ -30,10 +22,10 @@
 //! - [`BootLock`] is a bare word whose algorithm is chosen at run time, as a [`LockKind`]. [`select()`] chooses as
 //!   Linux does.
 //! - [`Qrwlock`] is a reader-writer lock over any of these locks ([`BootRwlock`] if its kind is chosen at run time).
-//!   [`UnqueuedRwlock`] is one whose waiters all spin on one word, and [`BiasedRwlock`] one whose readers write no
-//!   common cache line.
+//!   [`BiasedRwlock`] is one whose readers write no common cache line.
 //! - [`RequeueCondvar`] is a condition variable over the kernel's queues of sleepers.
 //! - [`Osq`] is the queue of CPUs that spin for a sleeping lock.
+//! - [`parts`] has the queued lock in parts, for variants in other crates.
 //! - [`conformance`] checks that a platform keeps the contract of these traits.
 //!
 //! # Where things are
@@ -46,6 +38,7 @@ extern crate alloc;
 
 pub mod conformance;
 mod cpu;
+pub mod parts;
 mod raw;
 mod rw;
 mod sleep;

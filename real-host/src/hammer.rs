@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use holdfast_locks::{BootLock, LockKind, Nodes, Numa, Paravirt, Platform, Word};
+use holdfast_locks::{BootLock, LockKind, Nodes, Paravirt, Platform, Word};
 use holdfast_sim::SimThread;
 use holdfast_threads::ThisThread;
 
@@ -94,7 +94,7 @@ impl<W: Word<u32>> Hammer<W> {
     /// Runs thread `index` until it is stopped.
     pub fn contend<T>(&self, thread: &T, index: usize)
     where
-        T: Nodes + Paravirt + Numa + Platform<Word = W> + Computes + 'static,
+        T: Nodes + Paravirt + Platform<Word = W> + Computes + 'static,
     {
         let mut count = 0;
         // ORDERING: Relaxed, here and below: the lock orders its data, and a stale value of the other words does no

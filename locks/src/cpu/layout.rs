@@ -25,21 +25,23 @@ use crate::cpu::subword;
 pub(crate) const NODES_PER_CPU: usize = 4;
 
 /// Value of the locked byte while the lock is held.
-pub(crate) const LOCKED: u32 = 1;
+pub const LOCKED: u32 = 1;
 /// The locked byte.
-pub(crate) const LOCKED_MASK: u32 = 0xff;
+pub const LOCKED_MASK: u32 = 0xff;
 /// The pending bit.
-pub(crate) const PENDING: u32 = 1 << 8;
+pub const PENDING: u32 = 1 << 8;
 
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for super::Narrow {}
-    impl Sealed for super::Wide {}
-    impl Sealed for super::Numerous {}
-}
-
-/// A layout of the lock word. The trait is sealed because exclusion rests on it.
-pub trait Layout: sealed::Sealed {
+/// A layout of the lock word.
+///
+/// # Safety
+/// The tail is above the locked byte, and holds what [`encode`](Layout::encode) returns: no two nodes have the same
+/// code, and [`decode`](Layout::decode) names the node again. [`swap_tail`](Layout::swap_tail) changes only the tail, in
+/// one atomic step.
+#[expect(
+    unsafe_code,
+    reason = "exclusion rests on what implements this trait: it is unsafe to implement"
+)]
+pub unsafe trait Layout {
     /// The lowest bit of the tail.
     const TAIL_SHIFT: u32;
     /// The bits of the tail.
@@ -87,7 +89,11 @@ pub trait Layout: sealed::Sealed {
 }
 
 /// A layout with a pending bit.
-pub trait PendingLayout: Layout {
+///
+/// # Safety
+/// The bit is [`PENDING`] and is not part of the tail. Each operation changes only what it names, in one atomic step.
+#[expect(unsafe_code, reason = "as for `Layout`")]
+pub unsafe trait PendingLayout: Layout {
     /// Sets the pending bit, which no other CPU may change at that time. Ordering: Relaxed.
     fn set_pending<P: Platform>(cpu: &P, word: &P::Word);
     /// Clears the pending bit, which the caller has set. Ordering: Relaxed.
@@ -103,7 +109,9 @@ pub trait PendingLayout: Layout {
 #[derive(Debug)]
 pub struct Narrow;
 
-impl Layout for Narrow {
+#[expect(unsafe_code, reason = "implements the layout")]
+// SAFETY: the tail is a half-word of its own.
+unsafe impl Layout for Narrow {
     const TAIL_SHIFT: u32 = 16;
 
     #[inline]
@@ -126,7 +134,9 @@ impl Layout for Narrow {
     }
 }
 
-impl PendingLayout for Narrow {
+#[expect(unsafe_code, reason = "implements the layout")]
+// SAFETY: the pending bit has a byte of its own.
+unsafe impl PendingLayout for Narrow {
     #[inline]
     fn set_pending<P: Platform>(cpu: &P, word: &P::Word) {
         // ORDERING: Relaxed; the bit only keeps other CPUs from taking the lock. Taking it needs an Acquire of its own.
@@ -157,7 +167,9 @@ impl PendingLayout for Narrow {
 #[derive(Debug)]
 pub struct Wide;
 
-impl Layout for Wide {
+#[expect(unsafe_code, reason = "implements the layout")]
+// SAFETY: the tail is exchanged by its mask.
+unsafe impl Layout for Wide {
     const TAIL_SHIFT: u32 = 9;
 
     #[inline]
@@ -168,7 +180,9 @@ impl Layout for Wide {
     }
 }
 
-impl PendingLayout for Wide {
+#[expect(unsafe_code, reason = "implements the layout")]
+// SAFETY: each operation is one read-modify-write, of the pending bit or of it and the locked byte.
+unsafe impl PendingLayout for Wide {
     #[inline]
     fn set_pending<P: Platform>(cpu: &P, word: &P::Word) {
         // ORDERING: Relaxed; as in `Narrow`.
@@ -196,27 +210,6 @@ impl PendingLayout for Wide {
     }
 }
 
-/// The layout of [`NumerousQspin`](crate::NumerousQspin), for fewer than 4194304 CPUs, without a pending bit.
-///
-/// ```text
-///  31              10 9    8 7      0
-/// +------------------+------+--------+
-/// | CPU + 1          | idx  | locked |
-/// +------------------+------+--------+
-/// ```
-#[derive(Debug)]
-pub struct Numerous;
-
-impl Layout for Numerous {
-    const TAIL_SHIFT: u32 = 8;
-
-    #[inline]
-    fn swap_tail<P: Platform>(cpu: &P, word: &P::Word, code: u32) -> u32 {
-        // ORDERING: AcqRel; as in `Narrow`.
-        subword::swap(cpu, word, Self::TAIL_MASK, code, AcqRel)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -236,11 +229,7 @@ mod tests {
     fn codes_name_the_first_and_the_last_cpu() {
         codes_round_trip::<Narrow>([0, 1, 16381, 16382]);
         codes_round_trip::<Wide>([0, 1, 1 << 20, (1 << 21) - 2]);
-        codes_round_trip::<Numerous>([0, 1, 1 << 21, (1 << 22) - 2]);
-        assert_eq!(
-            (Narrow::CPUS_MAX, Wide::CPUS_MAX, Numerous::CPUS_MAX),
-            (16383, 2_097_151, 4_194_303)
-        );
+        assert_eq!((Narrow::CPUS_MAX, Wide::CPUS_MAX), (16383, 2_097_151));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub(crate) mod subword;
 pub(crate) mod words;
 
 pub use hash::QueueHead;
-pub use layout::{Layout, Narrow, Numerous, PendingLayout, Wide};
+pub use layout::{Layout, Narrow, PendingLayout, Wide};
 pub use paravirt::{HaltedCpu, Paravirt, WaitTable};
 pub use platform::{Budget, CpuId, Interrupts, Line, Platform, Word, wait_for};
 pub use queue::{CpuNodes, Node, NodeTable, Nodes, Numa};

@@ -164,8 +164,32 @@ impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
         self.locks.clear(cpu);
     }
 
+    /// Lists the waiter `code`, the head of the queue of the lock `key`, for the unlock that kicks it. Returns how many
+    /// entries it visited.
+    ///
+    /// # Panics
+    /// If no entry is left.
+    pub fn list<P>(&self, cpu: &P, key: usize, code: u32) -> u64
+    where
+        P: Platform<Word = W, Address = A>,
+    {
+        self.locks.insert(cpu, key, code)
+    }
+
+    /// Removes the entry of the lock `key` and returns the code of its waiter. The caller must have acquired the
+    /// listing.
+    ///
+    /// # Panics
+    /// If the lock is not listed.
+    pub fn unlist<P>(&self, cpu: &P, key: usize) -> u32
+    where
+        P: Platform<Word = W, Address = A>,
+    {
+        self.locks.remove(cpu, key)
+    }
+
     /// Returns the number of CPUs for which the table was made.
-    pub(crate) fn cpus(&self) -> usize {
+    pub fn cpus(&self) -> usize {
         self.records.len()
     }
 
@@ -186,8 +210,8 @@ impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
     /// Writes the caller's record and sets its bit.
     ///
     /// **Valid when seen**: an unlocker that reads the key, then acquires, reads the ticket that belongs to this key or
-    /// a later one, never an earlier one. (A later ticket may be for another lock: see `unlock_kick`.)
-    pub(crate) fn publish<P>(&self, cpu: &P, key: usize, want: u32)
+    /// a later one, never an earlier one. (A later ticket may be for another lock: see [`unlock_kick`](crate::parts::unlock_kick).)
+    pub fn publish<P>(&self, cpu: &P, key: usize, want: u32)
     where
         P: Platform<Word = W, Address = A>,
     {
@@ -207,7 +231,7 @@ impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
     }
 
     /// Clears the caller's bit and record.
-    pub(crate) fn withdraw<P>(&self, cpu: &P)
+    pub fn withdraw<P>(&self, cpu: &P)
     where
         P: Platform<Word = W, Address = A>,
     {
@@ -223,7 +247,7 @@ impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
 }
 
 /// Returns the time in nanoseconds, or 0 if the recorder keeps nothing.
-pub(crate) fn clock<P: Paravirt>(cpu: &P) -> u64 {
+pub fn clock<P: Paravirt>(cpu: &P) -> u64 {
     if P::Recorder::ACTIVE { cpu.now_ns() } else { 0 }
 }
 
@@ -233,7 +257,7 @@ pub(crate) fn clock<P: Paravirt>(cpu: &P) -> u64 {
 /// The interrupt also ends this halt, and the caller then spins and registers again. This works only because enabling
 /// interrupts and halting are one step. Between two steps a handler could consume record and kick, and the halt would
 /// never end.
-pub(crate) fn halt<P: Paravirt, S: Steps>(cpu: &P, enabled: bool) {
+pub fn halt<P: Paravirt, S: Steps>(cpu: &P, enabled: bool) {
     if !enabled {
         cpu.halt_masked();
     } else if S::ATOMIC_HALT {
@@ -245,7 +269,7 @@ pub(crate) fn halt<P: Paravirt, S: Steps>(cpu: &P, enabled: bool) {
 }
 
 /// Masks interrupts, then halts if `waits` still returns true. May return for no reason. Linux: `kvm_wait`.
-pub(crate) fn halt_while<P: Paravirt, S: Steps>(cpu: &P, waits: impl Fn() -> bool) {
+pub fn halt_while<P: Paravirt, S: Steps>(cpu: &P, waits: impl Fn() -> bool) {
     if cpu.in_nmi() {
         return;
     }
@@ -270,7 +294,7 @@ pub(crate) fn halt_while<P: Paravirt, S: Steps>(cpu: &P, waits: impl Fn() -> boo
 }
 
 /// Kicks `target`, which halts for a queued lock. Linux: `pv_kick`.
-pub(crate) fn kick<P: Paravirt>(cpu: &P, target: CpuId) {
+pub fn kick<P: Paravirt>(cpu: &P, target: CpuId) {
     let start = clock(cpu);
     // ORDERING: Relaxed; for the statistics.
     cpu.waiting().record(target).kicked_at.store(start, Relaxed);
@@ -291,7 +315,7 @@ pub(crate) fn kick<P: Paravirt>(cpu: &P, target: CpuId) {
 /// the wanted waiter. The record of the wanted waiter does not change, so the search still finds it. (`kvm_unlock_kick`
 /// stops at the first match and so can lose a kick.)
 #[cold]
-pub(crate) fn unlock_kick<P: Paravirt, S: Steps>(cpu: &P, key: usize, want: core::ops::Range<u16>) {
+pub fn unlock_kick<P: Paravirt, S: Steps>(cpu: &P, key: usize, want: core::ops::Range<u16>) {
     cpu.recorder().add(Event::ReleasedSlow, 1);
     let waiting = cpu.waiting();
     for (index, word) in waiting.cpus.iter().take(cpu.cpus_end().div_ceil(32)).enumerate() {

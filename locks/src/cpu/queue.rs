@@ -17,18 +17,18 @@ use crate::cpu::slots::Slots;
 #[repr(align(32))]
 pub struct Node<W> {
     /// The code of the successor, or 0.
-    pub(crate) next: W,
+    pub next: W,
     /// Not 0 once the predecessor has handed over. In watching locks: 1 then, and before an even number, the question
     /// of the head. In CNA: 1, or the code of the last waiter of the secondary queue.
-    pub(crate) locked: W,
+    pub locked: W,
     /// In paravirtual locks: the state of the waiter (see `pv_wait`). In the unfair lock: how often the waiter tries to
     /// steal, as a mask. In watching locks: the question of the head that was answered last.
-    pub(crate) state: W,
+    pub state: W,
     /// In unfair and watching locks: the code of the predecessor. In CNA: the time since when the secondary queue
     /// waits.
-    pub(crate) extra: W,
+    pub extra: W,
     /// In CNA: the NUMA node that the waiter counts as.
-    pub(crate) numa: W,
+    pub numa: W,
     /// In the first node of a CPU: how many of its nodes are in use. Only that CPU accesses it.
     depth: W,
 }
@@ -169,9 +169,44 @@ pub trait Numa: Nodes {
 }
 
 /// A waiter: its node and the node's code.
-pub(crate) struct Waiter<'a, W> {
-    pub node: &'a Node<W>,
-    pub code: u32,
+#[derive(Debug)]
+pub struct Waiter<'a, W> {
+    pub(crate) node: &'a Node<W>,
+    pub(crate) code: u32,
+}
+
+impl<W: Word<u32> + 'static> Waiter<'_, W> {
+    /// Returns the waiter at the node that `code` names.
+    ///
+    /// # Safety
+    /// The caller holds a lock of the layout `L`, and the waiter is the head of its queue.
+    #[expect(unsafe_code, reason = "gives access to another CPU's node")]
+    pub unsafe fn listed<L: Layout, P: Nodes<Word = W>>(cpu: &P, code: u32) -> Waiter<'_, W> {
+        Waiter {
+            node: cpu.nodes().at::<L>(code),
+            code,
+        }
+    }
+
+    /// Returns the waiter's node.
+    pub fn node(&self) -> &Node<W> {
+        self.node
+    }
+
+    /// Returns the code of the waiter's node.
+    pub fn code(&self) -> u32 {
+        self.code
+    }
+
+    /// Returns the node that `code`, which is not 0, names: another waiter's of the same queue.
+    pub fn at<'c, L: Layout, P: Nodes<Word = W>>(&self, cpu: &'c P, code: u32) -> &'c Node<W> {
+        cpu.nodes().at::<L>(code)
+    }
+
+    /// Returns a word that this CPU keeps for a random number generator, and that is 0 first.
+    pub fn random<'c, P: Nodes<Word = W>>(&self, cpu: &'c P) -> &'c W {
+        &cpu.nodes().of(cpu.cpu()).random
+    }
 }
 
 /// Takes the next level of nesting on this CPU. Returns the number of levels that were in use before, or `None` if this
@@ -213,7 +248,7 @@ pub(crate) fn claim<L: Layout, P: Nodes>(cpu: &P, level: usize) -> Option<Waiter
 }
 
 /// Waits for the link to the successor, which has already replaced the tail, and returns the successor's code.
-pub(crate) fn successor<P: Platform>(cpu: &P, node: &Node<P::Word>) -> u32 {
+pub fn successor<P: Platform>(cpu: &P, node: &Node<P::Word>) -> u32 {
     // ORDERING: Acquire; pairs with the Release store that linked the successor, after which its node may be accessed.
     wait_for(cpu, &node.next, Acquire, |next| next != 0)
 }

@@ -85,6 +85,6 @@ unsafe impl Steps for AllSteps {}
 
 /// Returns `order`, or [`Ordering::Relaxed`] if a test leaves the ordering out.
 #[inline(always)]
-pub(crate) const fn unless_omitted(taken: bool, order: Ordering) -> Ordering {
+pub const fn unless_omitted(taken: bool, order: Ordering) -> Ordering {
     if taken { order } else { Ordering::Relaxed }
 }

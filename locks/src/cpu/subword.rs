@@ -40,7 +40,7 @@ pub(crate) fn compare_exchange<P: Platform + ?Sized>(
 /// Replaces the bits of `mask` by `new` and returns the previous bits.
 #[inline]
 #[track_caller]
-pub(crate) fn swap<P: Platform + ?Sized>(cpu: &P, word: &P::Word, mask: u32, new: u32, order: Ordering) -> u32 {
+pub fn swap<P: Platform + ?Sized>(cpu: &P, word: &P::Word, mask: u32, new: u32, order: Ordering) -> u32 {
     // ORDERING: Relaxed; only a guess. The exchange below confirms it with the caller's ordering.
     let mut seen = cpu.load(word, Ordering::Relaxed);
     loop {

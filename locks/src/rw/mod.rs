@@ -3,9 +3,7 @@
 pub(crate) mod biased_rwlock;
 pub(crate) mod qrwlock;
 pub(crate) mod readers;
-pub(crate) mod unqueued_rwlock;
 
 pub use biased_rwlock::BiasedRwlock;
 pub use qrwlock::{BootRwlock, Qrwlock, READERS_MAX};
 pub use readers::{ReaderLine, Readers};
-pub use unqueued_rwlock::UnqueuedRwlock;

@@ -31,7 +31,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::cpu::layout::{Layout, Narrow};
 use crate::cpu::paravirt::{Paravirt, halt_while};
 use crate::cpu::platform::{Budget, CpuId, Platform, Word};
-use crate::cpu::queue::{Nodes, Numa};
+use crate::cpu::queue::Nodes;
 use crate::cpu::steps::{AllSteps, Steps, unless_omitted};
 use crate::raw::{RawLock, RawRwlock, TryRwlock, forward_rwlock, forward_try_rwlock};
 use crate::spin::backoff::wait_backing_off;
@@ -482,7 +482,7 @@ impl<W> BootRwlock<W> {
     #[inline]
     pub fn lock_shared<P>(&self, kind: LockKind, cpu: &P)
     where
-        P: Nodes + Paravirt + Numa + Platform<Word = W> + 'static,
+        P: Nodes + Paravirt + Platform<Word = W> + 'static,
     {
         let queue = |wish| self.queue(kind, cpu, wish);
         self.0.lock_shared_with(cpu, queue);
@@ -490,7 +490,7 @@ impl<W> BootRwlock<W> {
 
     fn queue<P>(&self, kind: LockKind, cpu: &P, wish: Wish)
     where
-        P: Nodes + Paravirt + Numa + Platform<Word = W> + 'static,
+        P: Nodes + Paravirt + Platform<Word = W> + 'static,
     {
         with_algorithm!(
             kind,
@@ -512,7 +512,7 @@ impl<W> BootRwlock<W> {
     #[inline]
     pub fn lock_exclusive<P>(&self, kind: LockKind, cpu: &P)
     where
-        P: Nodes + Paravirt + Numa + Platform<Word = W> + 'static,
+        P: Nodes + Paravirt + Platform<Word = W> + 'static,
     {
         let queue = |wish| self.queue(kind, cpu, wish);
         self.0.lock_exclusive_with(cpu, queue);

@@ -8,24 +8,18 @@
 use crate::cpu::layout::{Layout, PendingLayout};
 use crate::cpu::paravirt::Paravirt;
 use crate::cpu::platform::Platform;
-use crate::cpu::queue::{Nodes, Numa};
+use crate::cpu::queue::Nodes;
 use crate::cpu::steps::Steps;
 use crate::raw::RawLock;
 use crate::spin::backoff::Backoff;
-use crate::spin::cna_qspin::CnaQspin;
-use crate::spin::exchange_qspin::ExchangeQspin;
-use crate::spin::numerous_qspin::NumerousQspin;
 use crate::spin::pv_qspin::PvQueued;
 use crate::spin::pv_ticket::PvTicket;
 use crate::spin::qspin::Qspin;
-use crate::spin::simple_unfair_qspin::OnArrival;
 use crate::spin::steal::Stealing;
-use crate::spin::tail_pv_ticket::TailPvTicket;
 use crate::spin::tas::Tas;
 use crate::spin::ticket::Ticket;
 use crate::spin::ttas::Ttas;
-use crate::spin::unfair_qspin::{FromWithin, UnfairQueued};
-use crate::spin::watching_qspin::Watching;
+use crate::spin::unfair_qspin::UnfairQspin;
 
 /// A [`RawLock`] that guarantees mutual exclusion.
 ///
@@ -43,24 +37,10 @@ unsafe impl<P: Platform, B: Backoff> Exclusive<P> for Ttas<B> {}
 unsafe impl<P: Platform> Exclusive<P> for Ticket {}
 // SAFETY: **Exclusion** of `ticket`: halting only delays a waiter. If `S` leaves steps out, the unsafe implementation
 // of `Steps` answers for the consequences.
-unsafe impl<P: Paravirt, S: Steps, const NEAR: u16, const AHEAD: u16> Exclusive<P> for PvTicket<S, NEAR, AHEAD> {}
-// SAFETY: **Exclusion** of `ticket`, as above. What an unlock does after its release changes only the flag.
-unsafe impl<P: Paravirt, S: Steps> Exclusive<P> for TailPvTicket<S> {}
+unsafe impl<P: Paravirt, S: Steps> Exclusive<P> for PvTicket<S> {}
 // SAFETY: **Exclusion** of `qspin`: there are three ways to set the locked byte, and they exclude each other.
 unsafe impl<P: Nodes, L: PendingLayout> Exclusive<P> for Qspin<L> {}
-// SAFETY: **Exclusion** of `pv_qspin`: the locked byte leaves 0 only by an exchange that returns 0, or by the store of
-// the waiter outside the queue (`OUTSIDE`), before which no other CPU exchanges it.
+// SAFETY: **Exclusion** of `pv_qspin`: the locked byte leaves 0 only by an exchange that returns 0.
 unsafe impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Exclusive<P> for PvQueued<T, L, S> {}
 // SAFETY: **Exclusion** of `unfair_qspin`: the locked byte leaves 0 only by an exchange that returns 0.
-unsafe impl<P: Nodes, L: Layout> Exclusive<P> for UnfairQueued<FromWithin<L>> {}
-// SAFETY: **Exclusion** of `qspin`: reordering the queue leaves it with one head at a time.
-unsafe impl<P: Numa, const T: u32, const S: u32> Exclusive<P> for CnaQspin<T, S> {}
-// SAFETY: **Exclusion** of `exchange_qspin`: the lock byte leaves 0 only by an exchange that returns 0.
-unsafe impl<P: Nodes> Exclusive<P> for ExchangeQspin {}
-// SAFETY: **Exclusion** of `numerous_qspin`: the locked byte leaves 0 only by an exchange. A CPU whose exchange took
-// the lock past its queue releases it before its call returns.
-unsafe impl<P: Nodes> Exclusive<P> for NumerousQspin {}
-// SAFETY: **Exclusion** of `simple_unfair_qspin`: the locked byte leaves 0 only by an exchange that returns 0.
-unsafe impl<P: Nodes> Exclusive<P> for UnfairQueued<OnArrival> {}
-// SAFETY: **Exclusion** of `watching_qspin`: the locked byte leaves 0 only by an exchange that returns 0.
-unsafe impl<P: Nodes + Paravirt, T: Stealing> Exclusive<P> for Watching<T> {}
+unsafe impl<P: Nodes, L: Layout> Exclusive<P> for UnfairQspin<L> {}

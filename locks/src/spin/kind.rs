@@ -6,7 +6,7 @@ use core::str::FromStr;
 
 use crate::cpu::paravirt::Paravirt;
 use crate::cpu::platform::{Platform, Word};
-use crate::cpu::queue::{Nodes, Numa};
+use crate::cpu::queue::Nodes;
 use crate::raw::{Described, Description, Instead, RawLock};
 use crate::spin::registered::{OperationsOfSome, Registered};
 
@@ -37,16 +37,6 @@ macro_rules! for_each_lock_kind {
             unfair_qspin: UnfairQspin = "unfair-qspin",
             unfair_pv_qspin: UnfairPvQspin = "unfair-pv-qspin",
             hybrid_pv_qspin: HybridPvQspin = "hybrid-pv-qspin",
-            cna_qspin: CnaQspin = "cna-qspin",
-            exchange_qspin: ExchangeQspin = "exchange-qspin",
-            numerous_qspin: NumerousQspin = "numerous-qspin",
-            simple_unfair_qspin: SimpleUnfairQspin = "simple-unfair-qspin",
-            watching_qspin: WatchingQspin = "watching-qspin",
-            unfair_watching_qspin: UnfairWatchingQspin = "unfair-watching-qspin",
-            tail_pv_ticket: TailPvTicket = "tail-pv-ticket",
-            early_pv_qspin: EarlyPvQspin = "early-pv-qspin",
-            ahead_pv_qspin: AheadPvQspin = "ahead-pv-qspin",
-            opportunistic_ticket: OpportunisticTicket = "opportunistic-ticket",
             wide_qspin: WideQspin = "wide-qspin",
             wide_pv_qspin: WidePvQspin = "wide-pv-qspin",
         }
@@ -224,9 +214,9 @@ impl FromStr for LockKind {
 /// so all calls are safe. A type that protects data with it must keep the lock private.
 ///
 /// ```
-/// use holdfast_locks::{BootLock, LockKind, Nodes, Numa, Paravirt, Platform};
+/// use holdfast_locks::{BootLock, LockKind, Nodes, Paravirt, Platform};
 ///
-/// fn with<P: Nodes + Numa + Paravirt + 'static>(cpu: &P, kind: LockKind, lock: &BootLock<P::Word>, body: impl FnOnce()) {
+/// fn with<P: Nodes + Paravirt + 'static>(cpu: &P, kind: LockKind, lock: &BootLock<P::Word>, body: impl FnOnce()) {
 ///     lock.lock(kind, cpu);
 ///     body();
 ///     lock.unlock(kind, cpu);
@@ -260,7 +250,7 @@ impl<W> BootLock<W> {
     #[inline]
     pub fn lock<P>(&self, kind: LockKind, cpu: &P)
     where
-        P: Nodes + Paravirt + Numa + Platform<Word = W> + 'static,
+        P: Nodes + Paravirt + Platform<Word = W> + 'static,
     {
         with_algorithm!(kind, L => L::lock(cpu, &self.word), lock => (lock.on::<P>().lock)(cpu, &self.word))
     }
@@ -269,7 +259,7 @@ impl<W> BootLock<W> {
     #[inline]
     pub fn try_lock<P>(&self, kind: LockKind, cpu: &P) -> bool
     where
-        P: Nodes + Paravirt + Numa + Platform<Word = W> + 'static,
+        P: Nodes + Paravirt + Platform<Word = W> + 'static,
     {
         with_algorithm!(kind, L => L::try_lock(cpu, &self.word), lock => (lock.on::<P>().try_lock)(cpu, &self.word))
     }
@@ -279,7 +269,7 @@ impl<W> BootLock<W> {
     #[inline]
     pub fn unlock<P>(&self, kind: LockKind, cpu: &P)
     where
-        P: Nodes + Paravirt + Numa + Platform<Word = W> + 'static,
+        P: Nodes + Paravirt + Platform<Word = W> + 'static,
     {
         with_algorithm!(kind, L => L::unlock(cpu, &self.word), lock => (lock.on::<P>().unlock)(cpu, &self.word))
     }
@@ -287,7 +277,7 @@ impl<W> BootLock<W> {
     /// Returns whether a CPU held the lock at some moment during the call.
     pub fn is_locked<P>(&self, kind: LockKind, cpu: &P) -> bool
     where
-        P: Nodes + Paravirt + Numa + Platform<Word = W> + 'static,
+        P: Nodes + Paravirt + Platform<Word = W> + 'static,
     {
         with_algorithm!(kind, L => L::is_locked(cpu, &self.word), lock => (lock.on::<P>().is_locked)(cpu, &self.word))
     }
@@ -296,7 +286,7 @@ impl<W> BootLock<W> {
     /// does not show waiters.
     pub fn is_contended<P>(&self, kind: LockKind, cpu: &P) -> bool
     where
-        P: Nodes + Paravirt + Numa + Platform<Word = W> + 'static,
+        P: Nodes + Paravirt + Platform<Word = W> + 'static,
     {
         with_algorithm!(kind, L => L::is_contended(cpu, &self.word), lock => (lock.on::<P>().is_contended)(cpu, &self.word))
     }
@@ -321,9 +311,7 @@ mod tests {
         assert_eq!(
             UnknownLock.to_string(),
             "no such lock; expected one of tas, ttas, ticket, pv-ticket, qspin, pv-qspin, unfair-qspin, \
-             unfair-pv-qspin, hybrid-pv-qspin, cna-qspin, exchange-qspin, numerous-qspin, \
-             simple-unfair-qspin, watching-qspin, unfair-watching-qspin, tail-pv-ticket, early-pv-qspin, \
-             ahead-pv-qspin, opportunistic-ticket, wide-qspin, wide-pv-qspin"
+             unfair-pv-qspin, hybrid-pv-qspin, wide-qspin, wide-pv-qspin"
         );
     }
 }

@@ -1,44 +1,32 @@
 //! Spinlocks, their list, and the guards of the data behind them.
 
 pub(crate) mod backoff;
-pub(crate) mod cna_qspin;
-pub(crate) mod exchange_qspin;
 pub(crate) mod exclusive;
 pub(crate) mod guard;
 pub(crate) mod kind;
-pub(crate) mod numerous_qspin;
 pub(crate) mod pv_qspin;
 pub(crate) mod pv_ticket;
 pub(crate) mod pv_wait;
 pub(crate) mod qspin;
 pub(crate) mod registered;
 pub(crate) mod select;
-pub(crate) mod simple_unfair_qspin;
 pub(crate) mod steal;
-pub(crate) mod tail_pv_ticket;
 pub(crate) mod tas;
 pub(crate) mod ticket;
 pub(crate) mod ttas;
 pub(crate) mod unfair_qspin;
-pub(crate) mod watching_qspin;
 
 pub use backoff::{Backoff, Exponential, NoBackoff};
-pub use cna_qspin::CnaQspin;
-pub use exchange_qspin::ExchangeQspin;
 pub use exclusive::Exclusive;
 pub use guard::{Guard, IrqGuard, SpinLock};
 pub use kind::{BootLock, LockKind, UnknownLock};
-pub use numerous_qspin::NumerousQspin;
-pub use pv_qspin::{AheadPvQspin, EarlyPvQspin, HybridPvQspin, PvQspin, PvQueued, UnfairPvQspin, WidePvQspin};
-pub use pv_ticket::{OpportunisticTicket, PvTicket};
+pub use pv_qspin::{HybridPvQspin, PvQspin, PvQueued, UnfairPvQspin, WidePvQspin};
+pub use pv_ticket::PvTicket;
 pub use qspin::{Qspin, WideQspin};
 pub use registered::{Operations, OperationsOfSome, Registered};
 pub use select::{Environment, Selection, select};
-pub use simple_unfair_qspin::SimpleUnfairQspin;
-pub use steal::{Ahead, Early, Fair, Hybrid, StealOnce, Stealing, Unfair};
-pub use tail_pv_ticket::TailPvTicket;
+pub use steal::{Hybrid, StealOnce, Stealing, Unfair};
 pub use tas::Tas;
 pub use ticket::Ticket;
 pub use ttas::Ttas;
 pub use unfair_qspin::UnfairQspin;
-pub use watching_qspin::{UnfairWatchingQspin, Watching, WatchingQspin};

@@ -30,29 +30,21 @@
 //!   before it releases the lock. The head lists itself only in state running.
 //! - **Word untouched after release**: after the store of 0 unlock accesses only static nodes.
 //!
-//! A lock with a waiter outside its queue ([`Ahead`]) has the pending bit as in [`Qspin`](crate::Qspin), too:
-//!
-//! - **The waiter outside the queue** is the only CPU that may take the lock. The head waits until the bit is clear
-//!   before it takes the lock or lists itself. Once there is a queue, no CPU can become that waiter.
-//! - **Kicked ahead**: an unlock that finds a listed head sets the state of halted waiters behind it to running, while
-//!   it still holds the lock, so that they cannot leave the queue. It kicks them after the release.
-//!
-//! Sources: Linux `kernel/locking/qspinlock_paravirt.h`; the unfair lock is from Waiman Long's series of 2014, and
-//! [`AheadPvQspin`] from his series of July 2015, as we remember its description.
+//! Sources: Linux `kernel/locking/qspinlock_paravirt.h`; the unfair lock is from Waiman Long's series of 2014.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crate::cpu::layout::{LOCKED, LOCKED_MASK, Layout, Narrow, PendingLayout, Wide};
 use crate::cpu::paravirt::{Paravirt, kick};
-use crate::cpu::platform::{Budget, CpuId};
+use crate::cpu::platform::Budget;
 use crate::cpu::queue::{Nodes, Waiter};
 use crate::cpu::stats::{Event, Recorder};
 use crate::cpu::steps::{AllSteps, Steps, unless_omitted};
 use crate::raw::{Described, Instead, RawLock};
 use crate::spin::pv_wait::{self, HALTED, HASHED, LISTED, RUNNING};
-use crate::spin::qspin::{Flavor, Turn, is_contended, lock_queued, lock_slow};
-use crate::spin::steal::{Ahead, Early, Hybrid, StealOnce, Stealing, Unfair, take};
+use crate::spin::qspin::{Flavor, Turn, is_contended, lock_queued};
+use crate::spin::steal::{Hybrid, StealOnce, Stealing, Unfair, take};
 
 /// A queued lock whose waiters halt. A newcomer tries once to take the lock past the queue (Linux 4.5 to 4.14).
 pub type PvQspin<L = Narrow, S = AllSteps> = PvQueued<StealOnce, L, S>;
@@ -64,14 +56,7 @@ pub type WidePvQspin = HybridPvQspin<Wide>;
 /// A queued lock whose waiters halt and that any CPU may take past the queue at any time (Long's series of 2014, with
 /// the hash table that later replaced its walk along the queue).
 pub type UnfairPvQspin<L = Narrow, S = AllSteps> = PvQueued<Unfair, L, S>;
-/// A queued lock whose waiters halt, first come, first served. A waiter is kicked when it becomes the head, and again
-/// when the lock is free (Linux 4.2).
-pub type EarlyPvQspin<L = Narrow, S = AllSteps> = PvQueued<Early, L, S>;
-/// A queued lock whose waiters halt. The first one waits outside the queue for a while, and an unlock kicks up to four
-/// waiters behind the head, too (Long's series of July 2015, of which Linux took the listing by the owner).
-pub type AheadPvQspin<L = Narrow, S = AllSteps> = PvQueued<Ahead, L, S>;
-
-/// A queued lock whose waiters halt. `T` decides which CPUs may take it past the queue, and when waiters are woken.
+/// A queued lock whose waiters halt. `T` decides which CPUs may take it past the queue.
 #[derive(Debug)]
 pub struct PvQueued<T, L = Narrow, S = AllSteps>(PhantomData<(T, L, S)>);
 
@@ -98,8 +83,6 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> RawLock<P> fo
             let eager = T::WAITS && T::sharing(cpu).head_competes();
             if eager && T::may_steal(seen) && take(cpu, word) {
                 stolen::<P, T, L>(cpu, word);
-            } else if T::OUTSIDE > Budget(0) {
-                lock_slow::<P, Self>(cpu, word, seen);
             } else {
                 lock_queued::<P, Self>(cpu, word);
             }
@@ -118,7 +101,7 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> RawLock<P> fo
         let release = unless_omitted(S::UNLOCK_RELEASE, Release);
         // May overwrite a 3 that has just been stored: `pv_wait::list` checks for that.
         if let Err(found) = cpu.compare_store_low8(word, LOCKED as u8, 0, release) {
-            unlock_slow::<P, T, L, S>(cpu, word, key, found);
+            unlock_slow::<P, L, S>(cpu, word, key, found);
         }
     }
 
@@ -169,7 +152,7 @@ fn block_stealing<P: Paravirt, L: PendingLayout>(cpu: &P, word: &P::Word) {
 }
 
 #[cold]
-fn unlock_slow<P: Nodes + Paravirt, T: Stealing, L: Layout, S: Steps>(cpu: &P, word: &P::Word, key: usize, found: u8) {
+fn unlock_slow<P: Nodes + Paravirt, L: Layout, S: Steps>(cpu: &P, word: &P::Word, key: usize, found: u8) {
     assert!(
         found == LISTED,
         "cannot unlock: the locked byte is {found}, neither 1 (held) nor 3 (held, with a listed waiter)"
@@ -184,7 +167,6 @@ fn unlock_slow<P: Nodes + Paravirt, T: Stealing, L: Layout, S: Steps>(cpu: &P, w
         cpu.store_low8(word, 0, Release);
     }
     let node = table.remove(cpu, key);
-    let ahead = wake_ahead::<P, T, L>(cpu, node);
     // The head cannot leave its node: this CPU holds the lock.
     // ORDERING: Release; pairs with the Acquire in `pv_wait::at_head`: a head that sees RUNNING sees the 3, or a later
     // value.
@@ -196,39 +178,15 @@ fn unlock_slow<P: Nodes + Paravirt, T: Stealing, L: Layout, S: Steps>(cpu: &P, w
     }
     if S::KICK {
         kick(cpu, L::decode(node).0);
-        ahead.into_iter().flatten().for_each(|next| kick(cpu, next));
     }
 }
 
-/// The most waiters that any lock kicks ahead.
-const AHEAD_MAX: usize = 4;
-
-/// Marks halted waiters behind `head` as running: **Kicked ahead**. Returns their CPUs, which the caller must kick. It
-/// looks at one waiter for every four CPUs, at most at [`Stealing::AHEAD_MAX`].
-fn wake_ahead<P: Nodes + Paravirt, T: Stealing, L: Layout>(cpu: &P, head: u32) -> [Option<CpuId>; AHEAD_MAX] {
-    let mut woken = [None; AHEAD_MAX];
-    let looks = T::AHEAD_MAX.min(cpu.waiting().cpus() / 4);
-    let mut last = head;
-    for each in woken.iter_mut().take(looks) {
-        // ORDERING: Acquire; pairs with the Release store that linked the successor. An older link would lead to a
-        // waiter for another lock, which would be woken in vain.
-        last = cpu.load(&cpu.nodes().at::<L>(last).next, Acquire);
-        if last == 0 {
-            break;
-        }
-        let state = &cpu.nodes().at::<L>(last).state;
-        // ORDERING: Relaxed, both; the waiter goes on to wait for its turn, which publishes what it needs.
-        if cpu.compare_exchange(state, HALTED, RUNNING, Relaxed, Relaxed).is_ok() {
-            *each = Some(L::decode(last).0);
-        }
-    }
-    woken
-}
-
-impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Flavor<P> for PvQueued<T, L, S> {
+#[expect(unsafe_code, reason = "implements the steps")]
+// SAFETY: **Exclusion** in the module's documentation. If `S` leaves steps out, the unsafe implementation of `Steps`
+// answers for the consequences.
+unsafe impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Flavor<P> for PvQueued<T, L, S> {
     type Layout = L;
     const TRY_WAITS: bool = T::WAITS;
-    const OUTSIDE: Budget = T::OUTSIDE;
     const COUNTED_AT_HEAD: bool = true;
 
     fn count(cpu: &P, event: Event) {
@@ -239,7 +197,7 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Flavor<P> for
         let taken = T::steal(cpu, word);
         // Where newcomers compete without a queue, too, one that did so has overtaken no other CPU.
         let overtook = || !T::sharing(cpu).head_competes() || L::has_queue(cpu, word);
-        if taken && !T::FAIR && overtook() {
+        if taken && overtook() {
             stolen::<P, T, L>(cpu, word);
         }
         taken
@@ -283,14 +241,6 @@ impl<P: Nodes + Paravirt, T: Stealing, L: PendingLayout, S: Steps> Flavor<P> for
             // ORDERING: SeqCst fence; pairs with the one in `halt_in_queue`. **No lost kick, in the queue** needs a
             // store ordered before a load of another word, on both sides: no weaker ordering provides that.
             cpu.fence(SeqCst);
-        }
-        if T::KICKED_AS_HEAD {
-            // ORDERING: Relaxed, both; the waiter spins again, and sees that it is the head: the fences order that.
-            let halted = cpu.compare_exchange(&node.state, HALTED, RUNNING, Relaxed, Relaxed);
-            if halted.is_ok() && S::KICK {
-                kick(cpu, L::decode(next).0);
-            }
-            return;
         }
         // ORDERING: Release; pairs with the Acquire in `halt_in_queue`: a waiter that finds itself HASHED also sees
         // that it is the head. Relaxed on failure: the waiter is awake.

@@ -8,8 +8,8 @@
 //! +----------------+---------------+-+
 //! ```
 //!
-//! Tickets advance by 2, which leaves bit 0 of the head for the slow-path flag. So in Linux since 4.0; the form before,
-//! with the flag in the tail, is [`tail_pv_ticket`](crate::spin::tail_pv_ticket). Both wait by the same code.
+//! Tickets advance by 2, which leaves bit 0 of the head for the slow-path flag. So in Linux since 4.0; before,
+//! the flag was in the tail.
 //!
 //! - **One waiter per ticket**, **Exclusion**: as for [`ticket`](crate::spin::ticket); the flag is ignored. Of the
 //!   32768 tickets at most 24576 are used by the queue.
@@ -27,62 +27,36 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::cpu::paravirt::{Paravirt, clock, halt, unlock_kick};
-use crate::cpu::platform::{Budget, Platform, wait_for};
+use crate::cpu::platform::{Platform, wait_for};
 use crate::cpu::stats::{Event, Recorder};
 use crate::cpu::steps::{AllSteps, Steps, unless_omitted};
 use crate::raw::{Described, Instead, RawLock};
 
-/// The slow-path flag, in the half of the word that [`Form`] says.
-pub(crate) const SLOW: u16 = 1;
-pub(crate) const INC: u16 = 2;
-pub(crate) const TAIL_INC: u32 = (INC as u32) << 16;
+/// The slow-path flag.
+const SLOW: u16 = 1;
+const INC: u16 = 2;
+const TAIL_INC: u32 = (INC as u32) << 16;
 /// The longest queue, times [`INC`]: three quarters of the tickets. (More than half, because an experiment has 16384
 /// CPUs in one queue.)
 const QUEUE_MAX: u16 = 24_576 * INC;
 
 /// Returns head without a flag: the ticket being served.
 #[inline]
-pub(crate) const fn serving(word: u32) -> u16 {
+const fn serving(word: u32) -> u16 {
     word as u16 & !SLOW
 }
 
-/// Where the slow-path flag is, and what follows from it for a waiter.
-pub(crate) trait Form {
-    /// The flag's bit.
-    const FLAG: u32;
-    /// An unlocker stores the head without looking at the flag, which it may overwrite. A new holder clears the flag.
-    const BLIND_UNLOCK: bool;
-
-    /// Returns tail without the flag: the next ticket to draw.
-    #[inline]
-    fn tail(word: u32) -> u16 {
-        ((word & !Self::FLAG) >> 16) as u16
-    }
+/// Returns tail: the next ticket to draw.
+#[inline]
+const fn tail(word: u32) -> u16 {
+    (word >> 16) as u16
 }
 
-/// The flag is in the head.
-enum HeadFlag {}
-
-impl Form for HeadFlag {
-    const FLAG: u32 = SLOW as u32;
-    const BLIND_UNLOCK: bool = true;
-}
-
-/// A ticket lock whose waiters halt and are kicked. First come, first served.
-///
-/// The `NEAR` waiters next to the holder never halt. An unlock kicks the halted waiters among the next `AHEAD`, at
-/// least 1. `S` plants faults in tests.
+/// A ticket lock whose waiters halt and are kicked. First come, first served. `S` plants faults in tests.
 #[derive(Debug)]
-pub struct PvTicket<S = AllSteps, const NEAR: u16 = 0, const AHEAD: u16 = 1>(PhantomData<fn() -> S>);
+pub struct PvTicket<S = AllSteps>(PhantomData<fn() -> S>);
 
-/// The opportunistic ticket lock of Kashyap, Min and Kim (2016): the 18 waiters next to the holder spin without end,
-/// and an unlock kicks four waiters.
-///
-/// The two numbers are the paper's (docs/spec/guest-locks.md, "Published variants"). There the waiters nearby spin for
-/// 2^34 iterations. That the four are the owners of the next four tickets is our reading (uncertain).
-pub type OpportunisticTicket<S = AllSteps> = PvTicket<S, 18, 4>;
-
-impl<S: Steps, const NEAR: u16, const AHEAD: u16> Described for PvTicket<S, NEAR, AHEAD> {
+impl<S: Steps> Described for PvTicket<S> {
     const FIFO: bool = true;
     const HALTS: bool = true;
     const KICKS: bool = true;
@@ -91,22 +65,18 @@ impl<S: Steps, const NEAR: u16, const AHEAD: u16> Described for PvTicket<S, NEAR
     const CPUS_MAX: u32 = // One bit of a ticket is a flag.
         (1 << 15) - 1;
     const MAY_BE_FREED_AT_ONCE: bool = true;
-    const ORIGIN: &'static str = if NEAR == 0 {
-        "of guests in Linux 4.0 and 4.1"
-    } else {
-        "a paper of 2016, on Linux 4.0"
-    };
+    const ORIGIN: &'static str = "of guests in Linux 4.0 and 4.1";
 }
 
-impl<P: Paravirt, S: Steps, const NEAR: u16, const AHEAD: u16> RawLock<P> for PvTicket<S, NEAR, AHEAD> {
+impl<P: Paravirt, S: Steps> RawLock<P> for PvTicket<S> {
     #[inline]
     fn lock(cpu: &P, word: &P::Word) {
         // ORDERING: Acquire; if the lock is free this takes it, and pairs with the Release in `unlock`.
         // The head may be newer than the draw, which is harmless: it never passes a ticket whose owner waits.
         let drawn = cpu.fetch_add_high16(word, INC, unless_omitted(S::LOCK_ACQUIRE, Acquire));
         // The flag is part of this comparison on purpose: the slow path clears it.
-        if drawn as u16 != HeadFlag::tail(drawn) {
-            lock_slow::<P, S, HeadFlag, NEAR>(cpu, word, drawn);
+        if drawn as u16 != tail(drawn) {
+            lock_slow::<P, S>(cpu, word, drawn);
         }
     }
 
@@ -116,7 +86,7 @@ impl<P: Paravirt, S: Steps, const NEAR: u16, const AHEAD: u16> RawLock<P> for Pv
         let seen = cpu.load(word, Relaxed);
         let taken = seen.wrapping_add(TAIL_INC) & !u32::from(SLOW);
         // ORDERING: Acquire, as in `lock`. Relaxed on failure: nothing was taken.
-        serving(seen) == HeadFlag::tail(seen) && cpu.compare_exchange(word, seen, taken, Acquire, Relaxed).is_ok()
+        serving(seen) == tail(seen) && cpu.compare_exchange(word, seen, taken, Acquire, Relaxed).is_ok()
     }
 
     #[inline]
@@ -152,7 +122,7 @@ impl<P: Paravirt, S: Steps, const NEAR: u16, const AHEAD: u16> RawLock<P> for Pv
                 cpu.fence(Acquire);
             }
             let next = mine.wrapping_add(INC);
-            unlock_kick::<P, S>(cpu, key, next..next.wrapping_add(AHEAD * INC));
+            unlock_kick::<P, S>(cpu, key, next..next.wrapping_add(INC));
         }
     }
 
@@ -160,57 +130,40 @@ impl<P: Paravirt, S: Steps, const NEAR: u16, const AHEAD: u16> RawLock<P> for Pv
     fn is_locked(cpu: &P, word: &P::Word) -> bool {
         // ORDERING: Relaxed; the answer is out of date whatever the ordering.
         let seen = cpu.load(word, Relaxed);
-        serving(seen) != HeadFlag::tail(seen)
+        serving(seen) != tail(seen)
     }
 
     #[inline]
     fn is_contended(cpu: &P, word: &P::Word) -> bool {
         // ORDERING: Relaxed; the answer is out of date whatever the ordering.
         let seen = cpu.load(word, Relaxed);
-        HeadFlag::tail(seen).wrapping_sub(serving(seen)) > INC
+        tail(seen).wrapping_sub(serving(seen)) > INC
     }
 }
 
 /// Waits for the ticket that `drawn`, the word before the draw, names.
 #[cold]
-pub(crate) fn lock_slow<P: Paravirt, S: Steps, F: Form, const NEAR: u16>(cpu: &P, word: &P::Word, drawn: u32) {
-    let mut last = drawn;
-    let mut mine = F::tail(drawn);
+fn lock_slow<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, drawn: u32) {
+    let mut mine = tail(drawn);
     let contended = serving(drawn) != mine;
-    cpu.wait_begins(word, alone::<F>);
+    cpu.wait_begins(word, alone);
     if contended {
         cpu.contention_begin(word);
     }
     // ORDERING: Acquire; pairs with the Release in `unlock`, through the read-modify-writes in between.
     let acquire = unless_omitted(S::LOCK_ACQUIRE, Acquire);
     let seen = loop {
-        let threshold = if is_near::<NEAR>(last, mine) {
-            Budget::UNBOUNDED
-        } else {
-            cpu.spin_threshold()
-        };
-        match cpu.wait_until(word, threshold, acquire, |value| {
-            serving(value) == mine || is_surplus::<F>(value, mine)
+        match cpu.wait_until(word, cpu.spin_threshold(), acquire, |value| {
+            serving(value) == mine || is_surplus(value, mine)
         }) {
             Ok(value) if serving(value) == mine => break value,
-            Ok(value) => {
-                mine = wait_outside::<P, F>(cpu, word, value).unwrap_or(mine);
-                last = value;
-            }
+            Ok(value) => mine = wait_outside(cpu, word, value).unwrap_or(mine),
             // Another waiter may have drawn a ticket meanwhile. Once it gives its ticket back, this waiter must.
             Err(value) if is_too_far(value, mine) => {}
-            // The queue has moved meanwhile.
-            Err(value) if is_near::<NEAR>(value, mine) => last = value,
-            Err(_) => {
-                lock_spinning::<P, S, F>(cpu, word, mine);
-                if NEAR > 0 {
-                    // ORDERING: Relaxed; only how long to spin depends on it.
-                    last = cpu.load(word, Relaxed);
-                }
-            }
+            Err(_) => lock_spinning::<P, S>(cpu, word, mine),
         }
     };
-    if F::BLIND_UNLOCK && seen & F::FLAG != 0 {
+    if seen & u32::from(SLOW) != 0 {
         clear_flag(cpu, word, mine);
     }
     cpu.wait_ends();
@@ -219,14 +172,9 @@ pub(crate) fn lock_slow<P: Paravirt, S: Steps, F: Form, const NEAR: u16>(cpu: &P
     }
 }
 
-/// Returns whether the owner of `mine` is one of the `NEAR` waiters next to the holder.
-fn is_near<const NEAR: u16>(word: u32, mine: u16) -> bool {
-    NEAR > 0 && mine.wrapping_sub(serving(word)) <= NEAR * INC
-}
-
 /// Returns the word without waiters: held if it was held, otherwise free.
-fn alone<F: Form>(word: u32) -> u32 {
-    let held = if serving(word) == F::tail(word) { 0 } else { INC };
+fn alone(word: u32) -> u32 {
+    let held = if serving(word) == tail(word) { 0 } else { INC };
     u32::from(serving(word).wrapping_add(held)) << 16 | u32::from(serving(word))
 }
 
@@ -237,23 +185,23 @@ fn is_too_far(word: u32, mine: u16) -> bool {
 
 /// Returns whether the owner of `mine` must and can give its ticket back: the queue is too long, and no ticket was
 /// drawn after this one.
-fn is_surplus<F: Form>(word: u32, mine: u16) -> bool {
-    is_too_far(word, mine) && F::tail(word) == mine.wrapping_add(INC)
+fn is_surplus(word: u32, mine: u16) -> bool {
+    is_too_far(word, mine) && tail(word) == mine.wrapping_add(INC)
 }
 
 /// Gives back the caller's ticket, the last one that was drawn according to `seen`, waits until the queue is shorter,
 /// and draws another one. Returns it, or `None` if the queue has changed meanwhile, so that the caller keeps its
 /// ticket.
 #[cold]
-fn wait_outside<P: Platform, F: Form>(cpu: &P, word: &P::Word, seen: u32) -> Option<u16> {
+fn wait_outside<P: Platform>(cpu: &P, word: &P::Word, seen: u32) -> Option<u16> {
     // ORDERING: Relaxed, all but the last; a ticket is only a place in the order.
     cpu.compare_exchange(word, seen, seen.wrapping_sub(TAIL_INC), Relaxed, Relaxed)
         .ok()?;
     wait_for(cpu, word, Relaxed, |value| {
-        F::tail(value).wrapping_sub(serving(value)) < QUEUE_MAX
+        tail(value).wrapping_sub(serving(value)) < QUEUE_MAX
     });
     // ORDERING: Relaxed; the caller waits for its ticket and acquires then.
-    Some(F::tail(cpu.fetch_add_high16(word, INC, Relaxed)))
+    Some(tail(cpu.fetch_add_high16(word, INC, Relaxed)))
 }
 
 /// Clears the flag if the caller, which holds the lock, is the last in line. If others wait the flag must stay: one of
@@ -266,7 +214,7 @@ fn clear_flag<P: Platform>(cpu: &P, word: &P::Word, mine: u16) {
 }
 
 /// Halts until ticket `mine` is served. May return earlier. Linux: `kvm_lock_spinning`.
-fn lock_spinning<P: Paravirt, S: Steps, F: Form>(cpu: &P, word: &P::Word, mine: u16) {
+fn lock_spinning<P: Paravirt, S: Steps>(cpu: &P, word: &P::Word, mine: u16) {
     if cpu.in_nmi() {
         // The record may belong to the lock that this NMI interrupted.
         return;
@@ -278,14 +226,14 @@ fn lock_spinning<P: Paravirt, S: Steps, F: Form>(cpu: &P, word: &P::Word, mine: 
     cpu.recorder().add(Event::TakenSlow, 1);
     // ORDERING: Release; pairs with the Acquire fence in `unlock`: an unlocker that sees the flag sees record and bit.
     let announce = unless_omitted(S::ANNOUNCE_RELEASE, Release);
-    cpu.fetch_or(word, F::FLAG, announce);
-    let settled = F::BLIND_UNLOCK && cpu.settle();
+    cpu.fetch_or(word, SLOW.into(), announce);
+    let settled = cpu.settle();
     // ORDERING: Relaxed; coherence with the announcement above, on the same word, is what **No lost kick** needs.
     // The Acquire load of the outer loop takes the lock.
     let seen = cpu.load(word, Relaxed);
     if S::RECHECK && serving(seen) == mine {
         cpu.recorder().add(Event::TakenSlowPickup, 1);
-    } else if settled && seen & F::FLAG == 0 {
+    } else if settled && seen & u32::from(SLOW) == 0 {
         // An unlocker has overwritten the flag without seeing it. The line moves, so the waiter spins again.
     } else {
         halt::<P, S>(cpu, enabled);
@@ -307,7 +255,7 @@ mod tests {
                 for (drawn_after, last) in [(2, true), (4, false)] {
                     let word = u32::from(mine.wrapping_add(drawn_after)) << 16 | u32::from(head);
                     assert_eq!(
-                        is_surplus::<HeadFlag>(word, mine),
+                        is_surplus(word, mine),
                         surplus && last,
                         "{head:#x} {distance:#x} {drawn_after}"
                     );
@@ -321,7 +269,7 @@ mod tests {
         for head in [0u16, 0x10, 0xfffe] {
             for (waiters, held) in [(0, 0), (1, 2), (2, 2), (700, 2)] {
                 let word = |tail: u16| u32::from(head.wrapping_add(tail)) << 16 | u32::from(head);
-                assert_eq!(alone::<HeadFlag>(word(waiters * 2)), word(held), "{head:#x} {waiters}");
+                assert_eq!(alone(word(waiters * 2)), word(held), "{head:#x} {waiters}");
             }
         }
     }

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
 use crate::cpu::layout::{LOCKED, LOCKED_MASK, PENDING, PendingLayout};
 use crate::cpu::paravirt::{Paravirt, halt_while};
-use crate::cpu::platform::{Budget, CpuId, wait_for};
+use crate::cpu::platform::{Budget, CpuId};
 use crate::cpu::queue::{Node, Waiter};
 use crate::cpu::stats::{Event, Recorder};
 use crate::cpu::steps::Steps;
@@ -46,7 +46,7 @@ pub(crate) fn in_queue<P: Paravirt, T: Stealing, S: Steps>(
 ) {
     let threshold = cpu.spin_threshold().min(T::sharing(cpu).queued);
     loop {
-        let early = match spin_in_queue::<P, T>(cpu, threshold, me, previous) {
+        let early = match spin_in_queue(cpu, threshold, me, previous) {
             Spin::Head => return,
             Spin::ThresholdReached => false,
             Spin::PredecessorOff => true,
@@ -65,7 +65,7 @@ enum Spin {
     PredecessorOff,
 }
 
-fn spin_in_queue<P: Paravirt, T: Stealing>(
+fn spin_in_queue<P: Paravirt>(
     cpu: &P,
     threshold: Budget,
     me: &Node<P::Word>,
@@ -80,14 +80,10 @@ fn spin_in_queue<P: Paravirt, T: Stealing>(
         if left.0 == 0 {
             return Spin::ThresholdReached;
         }
-        let chunk = if T::WATCHES_PREDECESSOR {
-            if previous.is_off(cpu) {
-                return Spin::PredecessorOff;
-            }
-            Budget(left.0.min(PREDECESSOR_INTERVAL))
-        } else {
-            left
-        };
+        if previous.is_off(cpu) {
+            return Spin::PredecessorOff;
+        }
+        let chunk = Budget(left.0.min(PREDECESSOR_INTERVAL));
         if cpu.wait_until(&me.locked, chunk, Acquire, |locked| locked != 0).is_ok() {
             return Spin::Head;
         }
@@ -150,9 +146,7 @@ pub(crate) fn at_head<P: Paravirt, T: Stealing, L: PendingLayout, S: Steps>(
         if shares.0 > 0 && waits == EQUAL_WAITS {
             wake_successor::<P, L, S>(cpu, me.node);
         }
-        let taken = if T::FAIR {
-            spin_first(cpu, word)
-        } else if equal || !T::HEAD_BLOCKS {
+        let taken = if equal || !T::HEAD_BLOCKS {
             compete::<P, L>(cpu, word, if equal { shares } else { cpu.spin_threshold() })
         } else {
             spin_alone::<P, L>(cpu, word)
@@ -170,12 +164,6 @@ pub(crate) fn at_head<P: Paravirt, T: Stealing, L: PendingLayout, S: Steps>(
                 continue;
             }
             if waits == 0 || T::LISTS_AGAIN || shares.0 > 0 {
-                if T::OUTSIDE > Budget(0) {
-                    // **The waiter outside the queue** would not see that this head has taken the lock. It gives the
-                    // bit up after a while.
-                    // ORDERING: Relaxed; coherence keeps the bit clear for this head from here on.
-                    wait_for(cpu, word, Relaxed, |now| now & PENDING == 0);
-                }
                 match list::<P, S>(cpu, word, me, shares) {
                     Listing::Done => unsettled = cpu.is_unsettled(),
                     Listing::Overwritten => {
@@ -231,17 +219,6 @@ fn compete<P: Paravirt, L: PendingLayout>(cpu: &P, word: &P::Word, budget: Budge
         }
     }
     false
-}
-
-/// Spins for the lock at the head of the queue, before which no other CPU may take it but the waiter outside the queue.
-/// Returns whether the caller holds the lock; `false` if the threshold is reached.
-fn spin_first<P: Paravirt>(cpu: &P, word: &P::Word) -> bool {
-    // ORDERING: Relaxed; the exchange acquires.
-    cpu.wait_until(word, cpu.spin_threshold(), Relaxed, |now| {
-        now & (LOCKED_MASK | PENDING) == 0
-    })
-    .is_ok()
-        && take(cpu, word)
 }
 
 /// Spins for the lock at the head of the queue, with stealing blocked. Returns whether the caller holds the lock;

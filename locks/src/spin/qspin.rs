@@ -87,7 +87,7 @@ impl<P: Nodes, L: PendingLayout> RawLock<P> for Qspin<L> {
 
 /// Takes the lock if the whole word is zero. Returns whether the lock was taken.
 #[inline]
-pub(crate) fn try_lock<P: Platform>(cpu: &P, word: &P::Word) -> bool {
+pub fn try_lock<P: Platform>(cpu: &P, word: &P::Word) -> bool {
     // ORDERING: Relaxed load; it only avoids a needless exchange. Acquire: pairs with the Release of `unlock`.
     cpu.load(word, Relaxed) == 0 && cpu.compare_exchange(word, 0, LOCKED, Acquire, Relaxed).is_ok()
 }
@@ -95,19 +95,22 @@ pub(crate) fn try_lock<P: Platform>(cpu: &P, word: &P::Word) -> bool {
 /// Returns whether the word is not zero. Waiters without a holder count as held: one of them will soon hold the lock,
 /// and `try_lock` would fail.
 #[inline]
-pub(crate) fn is_locked<P: Platform>(cpu: &P, word: &P::Word) -> bool {
+pub fn is_locked<P: Platform>(cpu: &P, word: &P::Word) -> bool {
     // ORDERING: Relaxed; the answer is out of date whatever the ordering.
     cpu.load(word, Relaxed) != 0
 }
 
+/// Returns whether the word has a queue or the pending bit.
 #[inline]
-pub(crate) fn is_contended<P: Platform>(cpu: &P, word: &P::Word) -> bool {
+pub fn is_contended<P: Platform>(cpu: &P, word: &P::Word) -> bool {
     // ORDERING: Relaxed; the answer is out of date whatever the ordering.
     cpu.load(word, Relaxed) & !LOCKED_MASK != 0
 }
 
+/// Waits until the caller holds the lock, first without a node if the lock has no other waiter. `seen` is the word that
+/// the caller found. Linux: `queued_spin_lock_slowpath`.
 #[cold]
-pub(crate) fn lock_slow<P: Nodes, F: Flavor<P, Layout: PendingLayout>>(cpu: &P, word: &P::Word, seen: u32) {
+pub fn lock_slow<P: Nodes, F: Flavor<P, Layout: PendingLayout>>(cpu: &P, word: &P::Word, seen: u32) {
     cpu.wait_begins(word, alone);
     let taken = lock_pending::<P, F>(cpu, word, seen);
     cpu.wait_ends();
@@ -143,12 +146,8 @@ fn lock_pending<P: Nodes, F: Flavor<P, Layout: PendingLayout>>(cpu: &P, word: &P
     if before & LOCKED_MASK != 0 {
         cpu.contention_begin(word);
         // ORDERING: Acquire; pairs with the Release in `unlock`.
-        let free = cpu.wait_until(word, F::OUTSIDE, Acquire, |now| now & LOCKED_MASK == 0);
+        wait_for(cpu, word, Acquire, |now| now & LOCKED_MASK == 0);
         cpu.contention_end(word);
-        if free.is_err() {
-            F::Layout::clear_pending(cpu, word);
-            return false;
-        }
     }
     F::Layout::take_as_pending(cpu, word);
     F::count(cpu, Event::LockPending);
@@ -156,7 +155,8 @@ fn lock_pending<P: Nodes, F: Flavor<P, Layout: PendingLayout>>(cpu: &P, word: &P
 }
 
 /// The result of a wait behind the head of the queue.
-pub(crate) enum Turn {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
     /// The waiter is the head, and must still wait for the lock.
     Head,
     /// The waiter is the head and holds the lock.
@@ -166,13 +166,23 @@ pub(crate) enum Turn {
 }
 
 /// The steps of the slow path in which queued locks differ.
-pub(crate) trait Flavor<P: Nodes> {
+///
+/// # Safety
+/// - A step returns that the caller holds the lock only if it does, by **Exclusion** of the lock that uses this flavor.
+/// - [`wait_in_queue`](Flavor::wait_in_queue) returns once the caller is the head, or has left the queue. One waiter at
+///   a time is the head, and [`hand_over`](Flavor::hand_over) and [`clear_tail`](Flavor::clear_tail) keep it so.
+/// - A node is written only by its waiter and by those that this waiter's queue knows, as the fields of [`Node`] say.
+///
+/// [`Node`]: crate::Node
+#[expect(
+    unsafe_code,
+    reason = "exclusion rests on what implements this trait: it is unsafe to implement"
+)]
+pub unsafe trait Flavor<P: Nodes> {
     /// The layout of the word.
     type Layout: Layout;
     /// Whether [`Flavor::try_lock`] may wait.
     const TRY_WAITS: bool = false;
-    /// For how long the owner of the pending bit waits before it gives the bit up and queues.
-    const OUTSIDE: Budget = Budget::UNBOUNDED;
     /// Whether this lock counts [`Event::LockSlowpath`] itself, at the head of the queue.
     const COUNTED_AT_HEAD: bool = false;
 
@@ -232,13 +242,15 @@ pub(crate) trait Flavor<P: Nodes> {
 /// The flavor of [`Qspin`]: all defaults.
 struct Native<L>(PhantomData<L>);
 
-impl<P: Nodes, L: PendingLayout> Flavor<P> for Native<L> {
+#[expect(unsafe_code, reason = "implements the steps")]
+// SAFETY: **Exclusion** and **Handover** in the module's documentation.
+unsafe impl<P: Nodes, L: PendingLayout> Flavor<P> for Native<L> {
     type Layout = L;
 }
 
 /// Queues and waits until the caller holds the lock. Linux: `queued_spin_lock_slowpath`, from the label `queue`.
 #[cold]
-pub(crate) fn lock_queued<P: Nodes, F: Flavor<P>>(cpu: &P, word: &P::Word) {
+pub fn lock_queued<P: Nodes, F: Flavor<P>>(cpu: &P, word: &P::Word) {
     // What a waiter makes ready in order to queue costs as much as a short critical section.
     let competes = F::competes_first(cpu);
     if competes {

@@ -1,10 +1,10 @@
-//! Policies of the paravirtual queued locks: which CPUs may take the lock past its queue, and when waiters are woken.
+//! Policies of the paravirtual queued locks: which CPUs may take the lock past its queue.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::cpu::layout::{LOCKED, LOCKED_MASK, Layout, PENDING};
 use crate::cpu::paravirt::Paravirt;
-use crate::cpu::platform::{Budget, Platform};
+use crate::cpu::platform::Platform;
 use crate::cpu::sharing::Sharing;
 use crate::raw::Instead;
 use crate::spin::backoff::wait_backing_off;
@@ -12,9 +12,6 @@ use crate::spin::qspin;
 
 mod sealed {
     pub trait Sealed {}
-    impl Sealed for super::Fair {}
-    impl Sealed for super::Early {}
-    impl Sealed for super::Ahead {}
     impl Sealed for super::StealOnce {}
     impl Sealed for super::Hybrid {}
     impl Sealed for super::Unfair {}
@@ -32,18 +29,6 @@ pub trait Stealing: sealed::Sealed {
     const ORIGIN: &'static str;
     /// Whether [`Stealing::steal`] may wait.
     const WAITS: bool;
-    /// Whether no CPU may take the lock while another one queues.
-    const FAIR: bool = false;
-    /// For how long the first waiter waits outside the queue, as the owner of the pending bit, before it queues. 0 if
-    /// every waiter queues. Otherwise the policy must be [fair](Stealing::FAIR).
-    const OUTSIDE: Budget = Budget(0);
-    /// Whether a waiter halts at once if its predecessor is halted or preempted (Linux since 4.5).
-    const WATCHES_PREDECESSOR: bool = true;
-    /// Whether the owner kicks a halted waiter as soon as that becomes the head (Linux 4.2). Otherwise the owner lists
-    /// it, and the unlock kicks it.
-    const KICKED_AS_HEAD: bool = false;
-    /// The greatest number of halted waiters behind the head that an unlock kicks together with it.
-    const AHEAD_MAX: usize = 0;
     /// Returns how the lock is shared between its queue and newcomers. A constant on most platforms, by which the
     /// compiler leaves branches out; as a call it would take half as long as a lock and unlock.
     #[inline(always)]
@@ -87,73 +72,10 @@ fn take_idle<P: Platform>(cpu: &P, word: &P::Word) -> Result<u32, u32> {
 
 /// Takes the lock if its locked byte is 0, whatever the rest of the word. Returns whether the lock was taken.
 #[inline(always)]
-pub(crate) fn take<P: Platform>(cpu: &P, word: &P::Word) -> bool {
+pub fn take<P: Platform>(cpu: &P, word: &P::Word) -> bool {
     // ORDERING: Acquire; pairs with the Release of the unlock. Relaxed on failure: nothing was taken.
     cpu.compare_exchange_low8(word, 0, LOCKED as u8, Acquire, Relaxed)
         .is_ok()
-}
-
-/// No CPU takes the lock past its queue.
-#[derive(Debug)]
-pub struct Fair;
-
-impl Stealing for Fair {
-    const FIFO: bool = true;
-    const WITHOUT_KICKS: Instead = Instead::Native("qspin");
-    const ORIGIN: &'static str = "in no kernel";
-    const HEAD_BLOCKS: bool = false;
-    const WAITS: bool = false;
-    const LISTS_AGAIN: bool = false;
-
-    fn may_steal(word: u32) -> bool {
-        word == 0
-    }
-}
-
-/// No CPU takes the lock past its queue, and a waiter is kicked twice: as the new head, and when the lock is free
-/// (Linux 4.2).
-#[derive(Debug)]
-pub struct Early;
-
-impl Stealing for Early {
-    const FIFO: bool = true;
-    const WITHOUT_KICKS: Instead = Instead::Native("qspin");
-    const ORIGIN: &'static str =
-        "of guests in Linux 4.2 (4.3 and 4.4 are between it and pv-qspin: fair, and each waiter is kicked once)";
-    const HEAD_BLOCKS: bool = false;
-    const WAITS: bool = false;
-    const LISTS_AGAIN: bool = false;
-    const FAIR: bool = true;
-    const WATCHES_PREDECESSOR: bool = false;
-    const KICKED_AS_HEAD: bool = true;
-
-    fn steal<P: Paravirt>(cpu: &P, word: &P::Word) -> bool {
-        qspin::try_lock(cpu, word)
-    }
-}
-
-/// No CPU takes the lock past its queue. The first waiter waits outside the queue for a while, and an unlock kicks
-/// waiters behind the head, too (Long's series of July 2015).
-///
-/// From memory of the series: the number of waiters, and 2^10 iterations outside the queue (uncertain).
-#[derive(Debug)]
-pub struct Ahead;
-
-impl Stealing for Ahead {
-    const FIFO: bool = false;
-    const WITHOUT_KICKS: Instead = Instead::Native("qspin");
-    const ORIGIN: &'static str = "proposed in July 2015: wakes waiters ahead";
-    const HEAD_BLOCKS: bool = false;
-    const WAITS: bool = false;
-    const LISTS_AGAIN: bool = false;
-    const FAIR: bool = true;
-    const OUTSIDE: Budget = Budget(1 << 10);
-    const WATCHES_PREDECESSOR: bool = false;
-    const AHEAD_MAX: usize = 4;
-
-    fn steal<P: Paravirt>(cpu: &P, word: &P::Word) -> bool {
-        qspin::try_lock(cpu, word)
-    }
 }
 
 /// A newcomer tries once before it queues.

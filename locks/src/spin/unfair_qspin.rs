@@ -28,28 +28,25 @@ const MASK_MIN: u32 = 7;
 const MASK_MAX: u32 = 1023;
 
 /// A queued lock whose waiters spin and that any CPU may take past the queue.
-pub type UnfairQspin<L = Narrow> = UnfairQueued<FromWithin<L>>;
-
-/// A queued lock whose waiters spin and that newcomers may take past the queue. `F` decides what the waiters may do.
 #[derive(Debug)]
-pub struct UnfairQueued<F>(PhantomData<F>);
+pub struct UnfairQspin<L = Narrow>(PhantomData<L>);
 
-impl<F> Described for UnfairQueued<F> {
+impl<L: Layout> Described for UnfairQspin<L> {
     const FIFO: bool = false;
     const HALTS: bool = false;
     const KICKS: bool = false;
     const WITHOUT_KICKS: Instead = Instead::Itself;
     const DRAWS_TICKETS: bool = false;
-    const CPUS_MAX: u32 = Narrow::CPUS_MAX;
+    const CPUS_MAX: u32 = L::CPUS_MAX;
     const MAY_BE_FREED_AT_ONCE: bool = true;
     const ORIGIN: &'static str = "proposed in 2014, in later versions of the series";
 }
 
-impl<P: Nodes, F: Flavor<P>> RawLock<P> for UnfairQueued<F> {
+impl<P: Nodes, L: Layout> RawLock<P> for UnfairQspin<L> {
     #[inline]
     fn lock(cpu: &P, word: &P::Word) {
         if !take(cpu, word) {
-            lock_queued::<P, F>(cpu, word);
+            lock_queued::<P, Self>(cpu, word);
         }
     }
 
@@ -77,11 +74,9 @@ impl<P: Nodes, F: Flavor<P>> RawLock<P> for UnfairQueued<F> {
     }
 }
 
-/// The flavor of [`UnfairQspin`]: waiters take the lock from within the queue, too.
-#[derive(Debug)]
-pub struct FromWithin<L>(PhantomData<L>);
-
-impl<P: Nodes, L: Layout> Flavor<P> for FromWithin<L> {
+#[expect(unsafe_code, reason = "implements the steps")]
+// SAFETY: **Exclusion** and **One editor** in the module's documentation.
+unsafe impl<P: Nodes, L: Layout> Flavor<P> for UnfairQspin<L> {
     type Layout = L;
 
     fn try_lock(cpu: &P, word: &P::Word) -> bool {

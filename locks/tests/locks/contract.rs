@@ -3,32 +3,32 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use holdfast_history::PreemptableTicket;
-use holdfast_locks::conformance::{World, check, exclusion, nested_interrupt, no_lost_kick};
-use holdfast_locks::{
-    BootLock, Budget, CnaQspin, CpuId, Exclusive, PvQspin, Qspin, SpinLock, Ticket, UnfairQspin, Wide,
-};
-use holdfast_locks::{LockKind, Platform};
+use holdfast_history::{CnaQspin, PreemptableTicket};
+use holdfast_locks::conformance::{World, check_lock, exclusion, nested_interrupt, no_lost_kick};
+use holdfast_locks::{BootLock, Budget, CpuId, Exclusive, PvQspin, Qspin, SpinLock, Ticket, UnfairQspin, Wide};
+use holdfast_locks::{LockKind, Operations, OperationsOfSome, Platform};
 
 use crate::explore::StepWorld;
-use crate::scenes::{Checked, job, run_in_turn};
+use crate::scenes::{Checked, any, for_each_kind, for_each_lock, job, run_in_turn};
 use crate::steps::{Setup, StepCpu, StepWord};
 use crate::threads::{HostCpu, ThreadWorld};
 
 #[test]
 fn every_lock_conforms_when_stepped() {
-    for &kind in LockKind::ALL {
+    fn conforms<L: Exclusive<StepCpu> + 'static>(_name: &str) {
         for cpus in [2, 3, 5, 33] {
-            check(&StepWorld::new(Setup::new(cpus)), kind);
+            check_lock::<L, _>(&StepWorld::new(Setup::new(cpus)));
         }
     }
+    for_each_lock!(for_each_kind any, conforms);
 }
 
 #[test]
 fn every_lock_conforms_on_threads() {
-    for &kind in LockKind::ALL {
-        check(&ThreadWorld::new(3), kind);
+    fn conforms<L: Exclusive<HostCpu> + 'static>(_name: &str) {
+        check_lock::<L, _>(&ThreadWorld::new(3));
     }
+    for_each_lock!(for_each_kind any, conforms);
 }
 
 #[test]
@@ -146,4 +146,15 @@ fn says_what_it_is(kind: LockKind) {
 #[test]
 fn a_lock_says_whether_it_is_held_and_whether_a_cpu_waits() {
     LockKind::ALL.iter().copied().for_each(says_what_it_is);
+    let mut known = LockKind::ALL.to_vec();
+    macro_rules! historic {
+        ([] $($module:ident: $kind:ident = $name:literal,)+) => {$({
+            let operations: &'static OperationsOfSome =
+                Box::leak(Box::new(Operations::<StepCpu>::of::<holdfast_history::$kind>()));
+            let operations = Vec::leak(vec![operations]);
+            known.push(LockKind::registered::<holdfast_history::$kind>($name, operations, &known));
+            says_what_it_is(*known.last().expect("just added"));
+        })+};
+    }
+    holdfast_history::for_each_historic_lock!(historic);
 }

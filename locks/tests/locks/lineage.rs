@@ -5,11 +5,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use holdfast_history::{AheadPvQspin, EarlyPvQspin, OpportunisticTicket};
 use holdfast_locks::conformance::Job;
-use holdfast_locks::{
-    AheadPvQspin, Budget, CpuId, EarlyPvQspin, Event, OpportunisticTicket, Paravirt, Platform, PvQspin, PvTicket,
-    Qspin, RawLock,
-};
+use holdfast_locks::{Budget, CpuId, Event, Paravirt, Platform, PvQspin, PvTicket, Qspin, RawLock};
 
 use crate::explore::{Random, RandomWalk, every_schedule};
 use crate::scenes::{Checked, contention, job, rounds};

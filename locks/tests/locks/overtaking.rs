@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use holdfast_locks::{Budget, CnaQspin, CpuId, PvTicket, RawLock, TailPvTicket, Ticket};
+use holdfast_history::{CnaQspin, TailPvTicket};
+use holdfast_locks::{Budget, CpuId, PvTicket, RawLock, Ticket};
 
 use crate::explore::{Random, RandomWalk};
 use crate::scenes::{Checked, Listed, for_each_kind, for_each_lock, job, rounds};

@@ -6,11 +6,14 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
+use holdfast_history::{
+    AheadPvQspin, CnaQspin, EarlyPvQspin, ExchangeQspin, Numerous, NumerousQspin, SimpleUnfairQspin,
+    UnfairWatchingQspin, WatchingQspin,
+};
 use holdfast_locks::conformance::{Job, exclusion, fifo_order, nested_interrupt, no_lost_kick, try_lock};
 use holdfast_locks::{
-    AheadPvQspin, AllSteps, Budget, CnaQspin, CpuId, EarlyPvQspin, Event, ExchangeQspin, Exclusive, Exponential,
-    HybridPvQspin, Interrupts, Narrow, Numerous, NumerousQspin, Paravirt, Platform, PvQspin, Qspin, RawLock,
-    SimpleUnfairQspin, Steps, Tas, Ttas, UnfairPvQspin, UnfairQspin, UnfairWatchingQspin, WatchingQspin, Wide,
+    AllSteps, Budget, CpuId, Event, Exclusive, Exponential, HybridPvQspin, Interrupts, Narrow, Paravirt, Platform,
+    PvQspin, Qspin, RawLock, Steps, Tas, Ttas, UnfairPvQspin, UnfairQspin, Wide,
 };
 
 use crate::explore::{Random, RandomWalk, StepWorld, every_schedule, random_schedules};

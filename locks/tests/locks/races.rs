@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use holdfast_history::PreemptableTicket;
-use holdfast_locks::{AllSteps, Budget, CpuId, Event, Platform, PvTicket, RawLock, Steps, TailPvTicket, Ticket, Word};
+use holdfast_history::{PreemptableTicket, TailPvTicket};
+use holdfast_locks::{AllSteps, Budget, CpuId, Event, Platform, PvTicket, RawLock, Steps, Ticket, Word};
 
 use crate::explore::{Random, RandomWalk, every_schedule, random_schedules};
 use crate::scenes::{Checked, contention, equal_tickets, interrupted_waiter, job, run_in_turn};

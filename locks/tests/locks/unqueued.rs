@@ -5,12 +5,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use holdfast_history::UnqueuedRwlock;
 use holdfast_locks::conformance::{Job, check_rwlock};
-use holdfast_locks::{AllSteps, Budget, CpuId, Platform, RawRwlock, Steps, UnqueuedRwlock, Word};
+use holdfast_locks::{AllSteps, Budget, CpuId, Platform, RawRwlock, Steps, Word};
 
 use crate::explore::{StepWorld, every_schedule, random_schedules};
 use crate::scenes::{job, run_in_turn};
 use crate::steps::{Setup, StepCpu, StepWord};
+use crate::threads::{HostCpu, ThreadWorld};
 
 struct NoTakeBack;
 // SAFETY: the tests protect no memory with these locks.
@@ -56,6 +58,7 @@ fn mixture<S: Steps + 'static>(cpus: u32, writers: u32, times: u32) -> Vec<(CpuI
 #[test]
 fn it_conforms() {
     check_rwlock::<UnqueuedRwlock<StepWord>, _>(&StepWorld::new(Setup::new(4)));
+    check_rwlock::<UnqueuedRwlock<<HostCpu as Platform>::Word>, _>(&ThreadWorld::new(3));
 }
 
 #[test]

@@ -7,10 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use holdfast_history::{SimpleUnfairQspin, UnfairWatchingQspin, WatchingQspin};
 use holdfast_locks::conformance::Job;
-use holdfast_locks::{
-    Budget, CpuId, Event, Paravirt, Platform, RawLock, SimpleUnfairQspin, UnfairWatchingQspin, WatchingQspin,
-};
+use holdfast_locks::{Budget, CpuId, Event, Paravirt, Platform, RawLock};
 
 use crate::explore::every_schedule;
 use crate::scenes::{Checked, contention, job};

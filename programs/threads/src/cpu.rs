@@ -8,8 +8,8 @@ use std::thread;
 
 use holdfast_locks::thread::{SHARING, Thread, wait_until};
 use holdfast_locks::{
-    Budget, CpuId, CpuNodes, HaltedCpu, Interrupts, Node, NodeTable, Nodes, Numa, Paravirt, Platform, QueueHead,
-    Sharing, WaitTable, Word,
+    Budget, CpuId, CpuNodes, HaltedCpu, Interrupts, Node, NodeTable, Nodes, Paravirt, Platform, QueueHead, Sharing,
+    WaitTable, Word,
 };
 
 #[cfg(target_os = "linux")]
@@ -202,15 +202,6 @@ unsafe impl Nodes for ThisThread {
     }
     fn has_nodes(&self) -> bool {
         slot::number().is_some()
-    }
-}
-
-impl Numa for ThisThread {
-    fn numa_node(&self, cpu: CpuId) -> u32 {
-        os::node(cpu)
-    }
-    fn monotonic_ns(&self) -> u64 {
-        os::now_ns()
     }
 }
 

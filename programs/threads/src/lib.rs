@@ -57,8 +57,6 @@ mod exit;
 mod fork;
 #[cfg(target_os = "linux")]
 mod loaded;
-#[cfg(target_os = "linux")]
-mod numa;
 mod os;
 mod park;
 mod raw;

@@ -5,9 +5,7 @@
 use std::time::{Duration, Instant};
 
 use holdfast_locks::{
-    AheadPvQspin, CnaQspin, EarlyPvQspin, ExchangeQspin, Exclusive, HybridPvQspin, NumerousQspin, OpportunisticTicket,
-    PvQspin, PvTicket, Qspin, RawLock, SimpleUnfairQspin, Tas, Ticket, Ttas, UnfairPvQspin, UnfairQspin,
-    UnfairWatchingQspin, WatchingQspin,
+    Exclusive, HybridPvQspin, PvQspin, PvTicket, Qspin, RawLock, Tas, Ticket, Ttas, UnfairPvQspin, UnfairQspin,
 };
 
 use crate::cpu::{ThisThread, ThreadWord};
@@ -116,24 +114,6 @@ macro_rules! for_each_raw_lock {
             /// Queued lock that newcomers may take past the queue while its head does not run. Waiters halt.
             /// **Recommended** for programs: it stays fast when threads outnumber CPUs.
             RawHybrid = HybridPvQspin;
-            /// Queued lock that is handed to waiters on the holder's NUMA node first. Waiters spin.
-            RawCnaQspin = CnaQspin;
-            /// Queued lock whose first waiter waits without a node. Waiters spin.
-            RawExchangeQspin = ExchangeQspin;
-            /// Queued lock for fewer than 4194304 CPUs. Waiters spin.
-            RawNumerousQspin = NumerousQspin;
-            /// Queued lock that a newcomer may take past the queue. Waiters spin.
-            RawSimpleUnfairQspin = SimpleUnfairQspin;
-            /// Queued lock whose waiters kick threads that seem absent. Waiters spin: threads gain nothing by it.
-            RawWatchingQspin = WatchingQspin;
-            /// The same, and a newcomer may take it past the queue.
-            RawUnfairWatchingQspin = UnfairWatchingQspin;
-            /// Queued lock, first come, first served. Waiters spin, then halt, and are woken twice.
-            RawEarlyPvQspin = EarlyPvQspin;
-            /// Queued lock that wakes several waiters together. Waiters spin, then halt.
-            RawAheadPvQspin = AheadPvQspin;
-            /// Ticket lock whose waiters near the front spin without end, and that wakes four waiters together.
-            RawOpportunisticTicket = OpportunisticTicket;
         }
     };
 }

@@ -68,14 +68,11 @@ const fn concurrency_kit<R: RawMutex + Sync>(name: &'static str, overtaking: Ove
 
 /// The turn of a hybrid lock: the default.
 const TURN_NS: u64 = holdfast_threads::TURN_DEFAULT.as_nanos() as u64;
-/// The threshold of [`holdfast_locks::CnaQspin`], which `RawCnaQspin` leaves as it is.
-const CNA_TURN_NS: u64 = 1_000_000;
 
 /// What the algorithm of `kind` promises to a waiter.
 const fn overtaking(kind: LockKind) -> Overtaking {
     match kind {
         LockKind::HybridPvQspin => Overtaking::Turns { ns: TURN_NS },
-        LockKind::CnaQspin => Overtaking::Turns { ns: CNA_TURN_NS },
         _ if kind.is_fifo() => Overtaking::Never,
         _ => Overtaking::Unbounded,
     }

@@ -147,7 +147,7 @@ fn locks_of_the_image_access_memory_as_natively_compiled_ones_do() {
         println!("{name}: {length} instructions, natively {native_length}: {in_image:?}");
         assert_eq!(in_image, natively, "{name}");
         let locked = in_image.iter().filter(|access| access.locked).count();
-        let paravirtual = name.contains("_pv_") || name.ends_with("opportunistic_ticket");
+        let paravirtual = name.contains("_pv_");
         assert_eq!(locked, if paravirtual { 2 } else { 1 }, "{name}: {in_image:?}");
         // The image is compiled with frame pointers.
         assert!(

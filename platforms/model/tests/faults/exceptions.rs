@@ -63,8 +63,8 @@ pub(super) static UNFOUND: &[Unfound] = &[
         reason: "needs a head that the owner lists while it looks: four preemptions of three CPUs, too many to search",
     },
     Unfound {
-        file: "pv_qspin.rs",
-        line: "last = cpu.load(&cpu.nodes().at::<L>(last).next, Acquire);",
+        file: "pv_fair.rs",
+        line: "let next = cpu.load(&last.next, Acquire);",
         role: Role::Load,
         to: Some(Relaxed),
         reason: "an older link costs a needless kick only: the waiter to which it leads spins and halts again",
@@ -106,6 +106,55 @@ pub(super) static UNFOUND: &[Unfound] = &[
     },
     Unfound {
         file: "pv_wait.rs",
+        line: "cpu.compare_exchange(&me.state, HALTED, RUNNING, Relaxed, Acquire)",
+        role: Role::Failure,
+        to: Some(Relaxed),
+        reason: "needs a handover between the last two looks before a halt: three preemptions of three CPUs, too many",
+    },
+    Unfound {
+        file: "pv_fair.rs",
+        line: "cpu.store(&head.node().state, RUNNING, Release);",
+        role: Role::Store,
+        to: Some(Relaxed),
+        reason: "needs a head that the owner lists while it looks: four preemptions of three CPUs, too many to search",
+    },
+    Unfound {
+        file: "pv_fair_wait.rs",
+        line: "let is_listed = ",
+        role: Role::Load,
+        to: Some(Relaxed),
+        reason: "the other side of the unlocker's RUNNING: four preemptions of three CPUs, too many to search",
+    },
+    Unfound {
+        file: "pv_fair.rs",
+        line: "cpu.store(&node.locked, 1, Release);",
+        role: Role::Store,
+        to: Some(Relaxed),
+        reason: HEAD_EXCHANGES,
+    },
+    Unfound {
+        file: "pv_fair_wait.rs",
+        line: "while cpu.load(&me.locked, Acquire) == 0",
+        role: Role::Load,
+        to: Some(Relaxed),
+        reason: HEAD_EXCHANGES,
+    },
+    Unfound {
+        file: "pv_fair_wait.rs",
+        line: "cpu.wait_until(&me.locked, left, Acquire",
+        role: Role::Wait,
+        to: Some(Relaxed),
+        reason: HEAD_EXCHANGES,
+    },
+    Unfound {
+        file: "pv_fair.rs",
+        line: ".compare_exchange(&node.state, HALTED, HASHED, Release, Relaxed)",
+        role: Role::Rmw,
+        to: Some(Relaxed),
+        reason: "the fence before it releases, too; kept for a build whose fence is of another kind",
+    },
+    Unfound {
+        file: "pv_fair_wait.rs",
         line: "cpu.compare_exchange(&me.state, HALTED, RUNNING, Relaxed, Acquire)",
         role: Role::Failure,
         to: Some(Relaxed),
@@ -179,8 +228,8 @@ pub(super) static UNFOUND: &[Unfound] = &[
 /// Orderings that no trial comes to: file, a part of the line, reason.
 pub(super) static UNREACHED: &[(&str, &str, &str)] = &[
     (
-        "layout.rs",
-        "subword::swap(cpu, word, Self::TAIL_MASK, code, AcqRel)",
+        "numerous_qspin.rs",
+        "swap_bits(cpu, word, Self::TAIL_MASK, code, AcqRel)",
         "`NumerousQspin` joins its queue by an exchange of the whole word",
     ),
     (

@@ -7,6 +7,9 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use holdfast_history::{
+    AheadPvQspin, CnaQspin, EarlyPvQspin, ExchangeQspin, NumerousQspin, OpportunisticTicket, TailPvTicket,
+};
 use holdfast_locks::*;
 use holdfast_model::fault::{Orderings, Probe, Site};
 
@@ -125,6 +128,10 @@ orderings! {
     of_pv_ticket: ["pv_ticket.rs", "paravirt.rs"] => [
         once::<PvTicket>(6), twice::<PvTicket>(2), try_lock::<PvTicket>(), equal_tickets::<PvTicket>(),
     ];
+    of_opportunistic_ticket: ["opportunistic_ticket.rs"] => [
+        once::<OpportunisticTicket<AllSteps, 0, 1>>(6), twice::<OpportunisticTicket<AllSteps, 0, 1>>(2),
+        try_lock::<OpportunisticTicket>(),
+    ];
     of_tail_pv_ticket: ["tail_pv_ticket.rs"] => [
         once::<TailPvTicket>(6), twice::<TailPvTicket>(2), try_lock::<TailPvTicket>(),
     ];
@@ -132,7 +139,7 @@ orderings! {
         once::<Qspin>(6), try_lock::<Qspin>(), queue::<Qspin>(3, 2), queue::<Qspin>(4, 1), queue::<Qspin>(4, 2),
     ];
     of_layouts: ["layout.rs"] => [
-        queue::<Qspin>(3, 2), queue::<Qspin<Wide>>(3, 2), queue::<NumerousQspin>(3, 2),
+        queue::<Qspin>(3, 2), queue::<Qspin<Wide>>(3, 2),
         twice::<PvQspin>(3), twice::<PvQspin<Wide>>(3),
     ];
     of_exchange_qspin: ["exchange_qspin.rs"] => [
@@ -141,7 +148,12 @@ orderings! {
     of_numerous_qspin: ["numerous_qspin.rs"] => [once::<NumerousQspin>(6), queue::<NumerousQspin>(3, 2)];
     of_pv_qspin: ["pv_qspin.rs", "pv_wait.rs", "hash.rs"] => [
         twice::<PvQspin>(3), queue::<PvQspin>(3, 2), shared_entry::<PvQspin>(), patient::<PvQspin>(),
-        compare_stores::<PvQspin>(), larger::<AheadPvQspin>(8, 4, 1),
+        compare_stores::<PvQspin>(),
+    ];
+    of_pv_fair: ["pv_fair.rs", "pv_fair_wait.rs"] => [
+        twice::<EarlyPvQspin>(3), queue::<EarlyPvQspin>(3, 2), twice::<AheadPvQspin>(3), queue::<AheadPvQspin>(3, 2),
+        shared_entry::<AheadPvQspin>(), patient::<AheadPvQspin>(), compare_stores::<AheadPvQspin>(),
+        larger::<AheadPvQspin>(8, 4, 1),
     ];
     of_stealing: ["steal.rs"] => [
         twice::<PvQspin>(3), twice::<HybridPvQspin>(3), twice::<UnfairPvQspin>(3),

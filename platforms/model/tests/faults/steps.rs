@@ -4,6 +4,7 @@
 
 #![expect(unsafe_code, reason = "plants faults")]
 
+use holdfast_history::{AheadPvQspin, EarlyPvQspin, OpportunisticTicket, TailPvTicket, UnqueuedRwlock};
 use holdfast_locks::*;
 use holdfast_model::{Bounds, Checker, Loom, ModelWord, Schedules, Setup, Shuttle, scenario};
 
@@ -306,7 +307,7 @@ static FAULTS: &[Fault] = faults! {
         loom_twice::<AheadPvQspin<Narrow, NoKick>> => true,
         shuttle_twice::<AheadPvQspin<Narrow, NoKick>> => true;
     "opportunistic-ticket" "kick":
-        loom_three::<PvTicket<NoKick, 1, 2>> => true,
+        loom_three::<OpportunisticTicket<NoKick, 1, 2>> => true,
         not_asked => false;
     "opportunistic-ticket" "release of the unlock":
         loom_twice::<OpportunisticTicket<NoRelease>> => true,

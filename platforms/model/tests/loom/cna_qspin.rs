@@ -1,6 +1,6 @@
 //! The NUMA-aware queued spinlock on two NUMA nodes, where every head sorts its queue.
 
-use holdfast_locks::CnaQspin;
+use holdfast_history::CnaQspin;
 use holdfast_model::{Bounds, Loom, Setup, scenario};
 
 use crate::loom::{Lock, few};

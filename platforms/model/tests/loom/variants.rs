@@ -4,7 +4,8 @@
 macro_rules! suite {
     ($module:ident: $name:literal, $lock:ty: $($scenario:ident = $bounds:expr,)+) => {
         mod $module {
-            use holdfast_locks::*;
+            #[allow(unused_imports, reason = "a lock is in one of them")]
+            use {holdfast_history::*, holdfast_locks::*};
 
             use crate::loom::{self, ALL, few};
 
@@ -34,7 +35,7 @@ suite! { cna_qspin: "cna-qspin (sorts)", CnaQspin<1_000_000, 0>:
 }
 
 // The waiter next to the holder spins, the one behind it halts and is kicked early.
-suite! { opportunistic_ticket: "opportunistic-ticket (1 near, 2 kicked)", PvTicket<AllSteps, 1, 2>:
+suite! { opportunistic_ticket: "opportunistic-ticket (1 near, 2 kicked)", OpportunisticTicket<AllSteps, 1, 2>:
     two_cpus = ALL,
     three_cpus = few(2),
     interrupted_waiter = few(2),

@@ -5,7 +5,8 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 
 use holdfast_guest::{Cpu, GuestImage, Machine, Mode, Report};
-use holdfast_locks::{CpuId, Narrow, NumerousQspin, Paravirt, Qspin, RawLock, Wide, Word};
+use holdfast_history::NumerousQspin;
+use holdfast_locks::{CpuId, Narrow, Paravirt, Qspin, RawLock, Wide, Word};
 use holdfast_machine::Topology;
 use holdfast_sim::{CallOff, Config, Outcome, SimCpu, SimMachine, SimWord, run_images};
 

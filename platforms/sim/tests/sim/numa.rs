@@ -95,7 +95,8 @@ fn contend(kind: LockKind, joins: bool) -> u64 {
 
 #[test]
 fn a_numa_aware_lock_gains_by_knowing_its_nodes_and_no_other_does() {
-    let (without, with) = (contend(LockKind::CnaQspin, false), contend(LockKind::CnaQspin, true));
+    let cna = holdfast_sim::lock_kind::<holdfast_history::CnaQspin>("cna-qspin", LockKind::ALL);
+    let (without, with) = (contend(cna, false), contend(cna, true));
     assert!(with * 10 < without * 9, "{with} ns with nodes, {without} ns without");
     assert_eq!(contend(LockKind::Qspin, true), contend(LockKind::Qspin, false));
 }

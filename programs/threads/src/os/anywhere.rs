@@ -79,11 +79,6 @@ pub(crate) fn now_ns() -> u64 {
     u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns 0: NUMA nodes are unknown.
-pub(crate) fn node(_: CpuId) -> u32 {
-    0
-}
-
 /// Calls `look`. Linux keeps cancellation away meanwhile.
 pub(crate) fn without_cancellation<R>(look: impl FnOnce() -> R) -> R {
     look()

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use crate::cpu::ThreadWord;
 pub(crate) use crate::exit::give_back_at_exit;
-pub(crate) use crate::numa::node;
 use crate::{slice, word};
 
 /// Returns the time of a clock that never goes back, in nanoseconds.

@@ -1,7 +1,7 @@
 //! The conformance suite of `holdfast-locks` on threads.
 
 use holdfast_locks::conformance::{self, Job, World};
-use holdfast_locks::{BiasedRwlock, CpuId, HybridPvQspin, LockKind, Platform, Qrwlock, UnqueuedRwlock};
+use holdfast_locks::{BiasedRwlock, CpuId, HybridPvQspin, LockKind, Platform, Qrwlock};
 use holdfast_threads::{ThisThread, ThreadWord, claim};
 
 /// Threads that are CPUs 0 to `cpus` - 1 of this process. Only one world may run at a time, because the numbers belong
@@ -50,7 +50,6 @@ fn the_reader_writer_locks_keep_every_property() {
     conformance::check_fair_rwlock::<Queued, _>(&Threads { cpus: 8, rounds: 100 });
     conformance::check_fair_rwlock::<Biased, _>(&Threads { cpus: 2, rounds: 5_000 });
     conformance::check_fair_rwlock::<Biased, _>(&Threads { cpus: 8, rounds: 100 });
-    conformance::check_rwlock::<UnqueuedRwlock<ThreadWord>, _>(&Threads { cpus: 2, rounds: 400 });
 }
 
 /// Runs more threads than CPUs. There are few rounds, because a waiter that only spins waits for the end of time

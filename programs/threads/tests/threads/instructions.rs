@@ -263,20 +263,11 @@ fn an_uncontended_lock_and_unlock_have_one_locked_instruction() {
         RawTtas: 1, 14;
         RawTicket: 1, 16;
         RawQspin: 1, 14;
-        RawCnaQspin: 1, 14;
         RawUnfairQspin: 1, 14;
-        RawExchangeQspin: 1, 14;
-        RawNumerousQspin: 1, 14;
-        RawSimpleUnfairQspin: 1, 14;
-        RawWatchingQspin: 1, 14;
-        RawUnfairWatchingQspin: 1, 14;
         RawPvTicket: announced, 38;
-        RawOpportunisticTicket: announced, 38;
         RawPvQspin: announced, 26;
         RawUnfairPvQspin: announced, 26;
         RawHybrid: announced, 26;
-        RawEarlyPvQspin: announced, 26;
-        RawAheadPvQspin: announced, 26;
         ExtendedHybrid: announced, asking;
     }
 }

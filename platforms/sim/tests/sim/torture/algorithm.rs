@@ -53,7 +53,7 @@ pub static ALGORITHMS: LazyLock<Vec<Algorithm>> = LazyLock::new(|| {
     all.extend([
         Algorithm::of::<Qspin<Wide>>("qspin (wide)", Order::Arrival),
         Algorithm::of::<PvQspin<Wide>>("pv-qspin (wide)", Order::Queue),
-        Algorithm::of::<CnaQspin<20_000, 1>>("cna-qspin (20 us)", Order::Any),
+        Algorithm::of::<holdfast_history::CnaQspin<20_000, 1>>("cna-qspin (20 us)", Order::Any),
     ]);
     all
 });

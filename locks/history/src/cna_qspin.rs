@@ -1,7 +1,7 @@
 //! Compact NUMA-aware queued spinlock (Dice and Kogan, EuroSys 2019; versions 13 to 15 of the Linux series): it hands
 //! the lock to waiters on the holder's NUMA node first.
 //!
-//! It is [`Qspin`](crate::Qspin) with another handover. While the head of the queue waits for the lock, it moves
+//! It is [`Qspin`](holdfast_locks::Qspin) with another handover. While the head of the queue waits for the lock, it moves
 //! waiters of other nodes from behind it to a *secondary queue*, which is a ring. The field `locked` of a node:
 //!
 //! | value | |
@@ -10,7 +10,7 @@
 //! | 1 | head of the queue; no secondary queue |
 //! | code | head of the queue; the secondary queue ends at this node, whose `next` is its first |
 //!
-//! - **Exclusion**: as for [`qspin`](crate::spin::qspin). Whatever the order, one waiter at a time is the head.
+//! - **Exclusion**: as for [`Qspin`](holdfast_locks::Qspin). Whatever the order, one waiter at a time is the head.
 //! - **Head edits**: a newcomer stores only its predecessor's link to itself. All other changes of links are made by
 //!   the head of the queue, and its handover, a release, publishes them.
 //! - **Last stays**: the last waiter is never moved, so the tail in the word stays correct.
@@ -20,11 +20,12 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::cpu::layout::{LOCKED, LOCKED_MASK, Layout, Narrow, PENDING};
-use crate::cpu::platform::{Budget, CpuId, wait_for};
-use crate::cpu::queue::{Node, Numa, Waiter};
-use crate::raw::{Described, Instead, RawLock};
-use crate::spin::qspin::{Flavor, Qspin, is_contended, is_locked, lock_slow, try_lock};
+use holdfast_locks::parts::{
+    Flavor, LOCKED, LOCKED_MASK, PENDING, Waiter, is_contended, is_locked, lock_slow, try_lock,
+};
+use holdfast_locks::{
+    Budget, CpuId, Described, Exclusive, Instead, Layout, Narrow, Node, Numa, Qspin, RawLock, wait_for,
+};
 
 type Word = Narrow;
 
@@ -51,6 +52,10 @@ impl<const T: u32, const S: u32> Described for CnaQspin<T, S> {
     const MAY_BE_FREED_AT_ONCE: bool = true;
     const ORIGIN: &'static str = "proposed from 2019 to 2021";
 }
+
+#[expect(unsafe_code, reason = "promises exclusion")]
+// SAFETY: **Exclusion**: as for `Qspin`. Reordering the queue leaves it with one head at a time.
+unsafe impl<P: Numa, const T: u32, const S: u32> Exclusive<P> for CnaQspin<T, S> {}
 
 impl<P: Numa, const T: u32, const S: u32> RawLock<P> for CnaQspin<T, S> {
     #[inline]
@@ -82,7 +87,9 @@ impl<P: Numa, const T: u32, const S: u32> RawLock<P> for CnaQspin<T, S> {
     }
 }
 
-impl<P: Numa, const T: u32, const S: u32> Flavor<P> for CnaQspin<T, S> {
+#[expect(unsafe_code, reason = "implements the steps of a queued lock")]
+// SAFETY: **Exclusion**, **Head edits** and **Last stays** in the module's documentation.
+unsafe impl<P: Numa, const T: u32, const S: u32> Flavor<P> for CnaQspin<T, S> {
     type Layout = Word;
 
     fn prepare(cpu: &P, me: &Waiter<'_, P::Word>) {
@@ -92,18 +99,18 @@ impl<P: Numa, const T: u32, const S: u32> Flavor<P> for CnaQspin<T, S> {
             cpu.numa_node(cpu.cpu())
         };
         // ORDERING: Relaxed; published by the exchange of the tail.
-        cpu.store(&me.node.numa, numa, Relaxed);
+        cpu.store(&me.node().numa, numa, Relaxed);
     }
 
     fn wait_at_head(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> Option<u32> {
         // ORDERING: Relaxed, all; **Head edits**: the caller is the head, and has acquired the handover.
-        if cpu.load(&me.node.numa, Relaxed) == URGENT {
-            cpu.store(&me.node.numa, cpu.numa_node(cpu.cpu()), Relaxed);
+        if cpu.load(&me.node().numa, Relaxed) == URGENT {
+            cpu.store(&me.node().numa, cpu.numa_node(cpu.cpu()), Relaxed);
         }
-        let passed_over = secondary(cpu, me.node);
+        let passed_over = secondary(cpu, me.node());
         let sort = match passed_over {
-            Some(_) => !overdue::<P, T>(cpu, me.node),
-            None => draw::<P, S>(cpu),
+            Some(_) => !overdue::<P, T>(cpu, me.node()),
+            None => draw::<P, S>(cpu, me),
         };
         let free = |now: u32| now & (LOCKED_MASK | PENDING) == 0;
         // The head sorts its queue during the time in which it would only spin.
@@ -115,12 +122,12 @@ impl<P: Numa, const T: u32, const S: u32> Flavor<P> for CnaQspin<T, S> {
     }
 
     fn clear_tail(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>, seen: u32) -> bool {
-        let Some(last_code) = secondary(cpu, me.node) else {
+        let Some(last_code) = secondary(cpu, me.node()) else {
             // ORDERING: Relaxed; the lock has been acquired already.
             return cpu.compare_exchange(word, seen, LOCKED, Relaxed, Relaxed).is_ok();
         };
         // The caller is the only CPU in the queue: the secondary queue takes its place.
-        let last = cpu.nodes().at::<Word>(last_code);
+        let last = me.at::<Word, P>(cpu, last_code);
         // ORDERING: Relaxed, both; **Head edits**.
         let first = cpu.load(&last.next, Relaxed);
         cpu.store(&last.next, 0, Relaxed);
@@ -134,27 +141,27 @@ impl<P: Numa, const T: u32, const S: u32> Flavor<P> for CnaQspin<T, S> {
             cpu.store(&last.next, first, Relaxed);
             return false;
         }
-        make_head(cpu, first, 1);
+        make_head(cpu, me, first, 1);
         true
     }
 
     fn hand_over(cpu: &P, _word: &P::Word, me: &Waiter<'_, P::Word>, next: u32) {
-        let Some(last_code) = secondary(cpu, me.node) else {
-            return make_head(cpu, next, 1);
+        let Some(last_code) = secondary(cpu, me.node()) else {
+            return make_head(cpu, me, next, 1);
         };
-        if overdue::<P, T>(cpu, me.node) {
-            let last = cpu.nodes().at::<Word>(last_code);
+        if overdue::<P, T>(cpu, me.node()) {
+            let last = me.at::<Word, P>(cpu, last_code);
             // ORDERING: Relaxed, both; **Head edits**. The handover publishes them.
             let first = cpu.load(&last.next, Relaxed);
             cpu.store(&last.next, next, Relaxed);
-            return make_head(cpu, first, 1);
+            return make_head(cpu, me, first, 1);
         }
-        let heir = cpu.nodes().at::<Word>(next);
+        let heir = me.at::<Word, P>(cpu, next);
         // The preferred node stays the same, even if the next head is on another node.
         // ORDERING: Relaxed, all; the handover publishes them.
-        cpu.store(&heir.numa, cpu.load(&me.node.numa, Relaxed), Relaxed);
-        cpu.store(&heir.extra, cpu.load(&me.node.extra, Relaxed), Relaxed);
-        make_head(cpu, next, last_code);
+        cpu.store(&heir.numa, cpu.load(&me.node().numa, Relaxed), Relaxed);
+        cpu.store(&heir.extra, cpu.load(&me.node().extra, Relaxed), Relaxed);
+        make_head(cpu, me, next, last_code);
     }
 }
 
@@ -165,9 +172,9 @@ fn secondary<P: Numa>(cpu: &P, head: &Node<P::Word>) -> Option<u32> {
     (locked > 1).then_some(locked)
 }
 
-fn make_head<P: Numa>(cpu: &P, code: u32, secondary: u32) {
+fn make_head<P: Numa>(cpu: &P, me: &Waiter<'_, P::Word>, code: u32, secondary: u32) {
     // ORDERING: Release; pairs with the Acquire in `wait_in_queue`, and publishes the links.
-    cpu.store(&cpu.nodes().at::<Word>(code).locked, secondary, Release);
+    cpu.store(&me.at::<Word, P>(cpu, code).locked, secondary, Release);
 }
 
 /// Returns the time in units of 1.024 microseconds, which wraps after 73 minutes.
@@ -185,14 +192,14 @@ fn overdue<P: Numa, const THRESHOLD_NS: u32>(cpu: &P, head: &Node<P::Word>) -> b
 /// should stay, so that there is nothing more to do for this head.
 fn move_next<P: Numa>(cpu: &P, me: &Waiter<'_, P::Word>) -> bool {
     // ORDERING: Acquire; pairs with the Release of the link: the waiter's node may be read.
-    let next_code = cpu.load(&me.node.next, Acquire);
+    let next_code = cpu.load(&me.node().next, Acquire);
     if next_code == 0 {
         return true;
     }
-    let next = cpu.nodes().at::<Word>(next_code);
+    let next = me.at::<Word, P>(cpu, next_code);
     // ORDERING: Relaxed, both; acquired with the link.
     let numa = cpu.load(&next.numa, Relaxed);
-    if numa == URGENT || numa == cpu.load(&me.node.numa, Relaxed) {
+    if numa == URGENT || numa == cpu.load(&me.node().numa, Relaxed) {
         return false;
     }
     // ORDERING: Acquire; as above.
@@ -202,27 +209,27 @@ fn move_next<P: Numa>(cpu: &P, me: &Waiter<'_, P::Word>) -> bool {
         return true;
     }
     // ORDERING: Relaxed, all below; **Head edits**.
-    cpu.store(&me.node.next, after, Relaxed);
-    let first = match secondary(cpu, me.node) {
+    cpu.store(&me.node().next, after, Relaxed);
+    let first = match secondary(cpu, me.node()) {
         Some(last_code) => {
-            let last = cpu.nodes().at::<Word>(last_code);
+            let last = me.at::<Word, P>(cpu, last_code);
             let first = cpu.load(&last.next, Relaxed);
             cpu.store(&last.next, next_code, Relaxed);
             first
         }
         None => {
-            cpu.store(&me.node.extra, ticks(cpu), Relaxed);
+            cpu.store(&me.node().extra, ticks(cpu), Relaxed);
             next_code
         }
     };
     cpu.store(&next.next, first, Relaxed);
-    cpu.store(&me.node.locked, next_code, Relaxed);
+    cpu.store(&me.node().locked, next_code, Relaxed);
     true
 }
 
 /// Returns true once in 2^`BITS` calls, at random (Marsaglia's xorshift, one stream for each CPU).
-fn draw<P: Numa, const BITS: u32>(cpu: &P) -> bool {
-    let state = &cpu.nodes().of(cpu.cpu()).random;
+fn draw<P: Numa, const BITS: u32>(cpu: &P, me: &Waiter<'_, P::Word>) -> bool {
+    let state = me.random(cpu);
     // ORDERING: Relaxed, both; only this CPU uses it. If an interrupt draws in between, a number is repeated.
     let random = following(match cpu.load(state, Relaxed) {
         0 => first(cpu.cpu()),

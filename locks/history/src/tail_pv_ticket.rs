@@ -7,7 +7,7 @@
 //! +--------------+-+----------------+
 //! ```
 //!
-//! It waits as [`pv_ticket`](crate::spin::pv_ticket) does, whose **One waiter per ticket** and **Exclusion** hold here
+//! It waits as [`PvTicket`](holdfast_locks::PvTicket) does, whose **One waiter per ticket** and **Exclusion** hold here
 //! too. Waiters draw and announce themselves in one half of the word, and the holder advances the other one. So the
 //! unlock cannot sample the flag by the addition that releases: a locked addition, which is a full barrier, and then a
 //! load.
@@ -26,10 +26,10 @@
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::cpu::paravirt::{Paravirt, unlock_kick};
-use crate::cpu::steps::{AllSteps, Steps, unless_omitted};
-use crate::raw::{Described, Instead, RawLock};
-use crate::spin::pv_ticket::{Form, INC, SLOW, TAIL_INC, lock_slow, serving};
+use holdfast_locks::parts::{unless_omitted, unlock_kick};
+use holdfast_locks::{AllSteps, Described, Exclusive, Instead, Paravirt, RawLock, Steps};
+
+use crate::opportunistic_ticket::{Form, INC, SLOW, TAIL_INC, lock_slow, serving};
 
 /// The flag is in the tail. Every unlock is a read-modify-write, which keeps the flag.
 enum TailFlag {}
@@ -55,6 +55,11 @@ impl<S: Steps> Described for TailPvTicket<S> {
     const MAY_BE_FREED_AT_ONCE: bool = false;
     const ORIGIN: &'static str = "of guests in Linux 3.12 to 3.19";
 }
+
+#[expect(unsafe_code, reason = "promises exclusion")]
+// SAFETY: **Exclusion**: one ticket is served at a time, and it has one owner. What an unlock does after its release
+// changes only the flag. If `S` leaves steps out, the unsafe implementation of `Steps` answers for the consequences.
+unsafe impl<P: Paravirt, S: Steps> Exclusive<P> for TailPvTicket<S> {}
 
 impl<P: Paravirt, S: Steps> RawLock<P> for TailPvTicket<S> {
     #[inline]

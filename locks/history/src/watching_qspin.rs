@@ -1,7 +1,7 @@
 //! Paravirtual queued spinlock that keeps the lock's holder and the head of its queue running (version 5 of Waiman
 //! Long's series of 2014). No waiter halts. A waiter that finds another CPU absent kicks it.
 //!
-//! The word is that of [`Qspin`](crate::Qspin) without the pending bit: a waiter outside the queue would watch no other
+//! The word is that of [`Qspin`](holdfast_locks::Qspin) without the pending bit: a waiter outside the queue would watch no other
 //! CPU (that version 5 did so, too, is uncertain).
 //!
 //! ```text
@@ -23,18 +23,15 @@
 //!
 //! The intervals are what we recall of the series (uncertain).
 
-use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::cpu::layout::{LOCKED_MASK, Layout, Narrow};
-use crate::cpu::paravirt::Paravirt;
-use crate::cpu::platform::{Budget, CpuId};
-use crate::cpu::queue::{Nodes, Waiter};
-use crate::cpu::stats::{Event, Recorder};
-use crate::raw::{Described, Instead, RawLock};
-use crate::spin::qspin::{Flavor, Turn, is_contended, lock_queued};
-use crate::spin::simple_unfair_qspin::held;
-use crate::spin::steal::{Fair, Stealing, Unfair, take};
+use holdfast_locks::parts::{Flavor, LOCKED, LOCKED_MASK, Turn, Waiter, is_contended, lock_queued, take, try_lock};
+use holdfast_locks::{
+    Budget, CpuId, Described, Event, Exclusive, Instead, Layout, Narrow, Nodes, Paravirt, RawLock, Recorder, Stealing,
+    Unfair,
+};
+
+use crate::simple_unfair_qspin::held;
 
 /// Iterations between two looks of the head at the waiter behind it.
 const INTERVAL: u32 = 1 << 8;
@@ -47,23 +44,23 @@ const QUESTION_PATIENCE: Budget = Budget(1 << 11);
 const HEAD: u32 = 1;
 
 /// A queued lock whose waiters spin and kick absent CPUs. First come, first served.
-pub type WatchingQspin = Watching<Fair>;
+pub type WatchingQspin = Watching<false>;
 /// A queued lock whose waiters spin and kick absent CPUs, and that newcomers may take past the queue.
-pub type UnfairWatchingQspin = Watching<Unfair>;
+pub type UnfairWatchingQspin = Watching<true>;
 
-/// A queued lock whose holder, head and next waiter are kept running. `T` decides whether newcomers may take it past
-/// the queue. For fewer than 16384 CPUs.
+/// A queued lock whose holder, head and next waiter are kept running. `UNFAIR`: newcomers may take it past the queue. For
+/// fewer than 16384 CPUs.
 #[derive(Debug)]
-pub struct Watching<T>(PhantomData<T>);
+pub struct Watching<const UNFAIR: bool>;
 
-impl<T: Stealing> Described for Watching<T> {
-    const FIFO: bool = T::FIFO;
+impl<const UNFAIR: bool> Described for Watching<UNFAIR> {
+    const FIFO: bool = !UNFAIR;
     const HALTS: bool = false;
     const KICKS: bool = true;
-    const WITHOUT_KICKS: Instead = if T::FIFO {
-        Instead::Native("exchange-qspin")
-    } else {
+    const WITHOUT_KICKS: Instead = if UNFAIR {
         Instead::Unfair("simple-unfair-qspin")
+    } else {
+        Instead::Native("exchange-qspin")
     };
     const DRAWS_TICKETS: bool = false;
     const CPUS_MAX: u32 = Narrow::CPUS_MAX;
@@ -71,29 +68,44 @@ impl<T: Stealing> Described for Watching<T> {
     const ORIGIN: &'static str = "proposed in 2014: the PV lock of version 5, whose waiters kick absent CPUs";
 }
 
-impl<P: Nodes + Paravirt, T: Stealing> RawLock<P> for Watching<T> {
+#[expect(unsafe_code, reason = "promises exclusion")]
+// SAFETY: **Exclusion**: the locked byte leaves 0 only by an exchange that returns 0.
+unsafe impl<P: Nodes + Paravirt, const UNFAIR: bool> Exclusive<P> for Watching<UNFAIR> {}
+
+impl<P: Nodes + Paravirt, const UNFAIR: bool> RawLock<P> for Watching<UNFAIR> {
     #[inline]
     fn lock(cpu: &P, word: &P::Word) {
-        if T::fast_path::<P, Narrow>(cpu, word).is_err() {
+        let taken = if UNFAIR {
+            take(cpu, word)
+        } else {
+            // ORDERING: Acquire; pairs with the Release of the unlock. Relaxed on failure: nothing was taken.
+            cpu.compare_exchange(word, 0, LOCKED, Acquire, Relaxed).is_ok()
+        };
+        if !taken {
             lock_queued::<P, Self>(cpu, word);
         }
     }
 
     #[inline]
     fn try_lock(cpu: &P, word: &P::Word) -> bool {
-        T::try_lock(cpu, word)
+        if UNFAIR {
+            Unfair::try_lock(cpu, word)
+        } else {
+            try_lock(cpu, word)
+        }
     }
 
     #[inline]
     fn unlock(cpu: &P, word: &P::Word) {
-        // ORDERING: Release; pairs with the Acquire in `take` and in `fast_path`.
+        // ORDERING: Release; pairs with the Acquire in `take` and in `lock`.
         cpu.store_low8(word, 0, Release);
     }
 
     #[inline]
     fn is_locked(cpu: &P, word: &P::Word) -> bool {
         // ORDERING: Relaxed; the answer is out of date whatever the ordering.
-        T::refused(cpu.load(word, Relaxed))
+        let seen = cpu.load(word, Relaxed);
+        if UNFAIR { Unfair::refused(seen) } else { seen != 0 }
     }
 
     #[inline]
@@ -102,7 +114,9 @@ impl<P: Nodes + Paravirt, T: Stealing> RawLock<P> for Watching<T> {
     }
 }
 
-impl<P: Nodes + Paravirt, T: Stealing> Flavor<P> for Watching<T> {
+#[expect(unsafe_code, reason = "implements the steps of a queued lock")]
+// SAFETY: **Exclusion** and **One writer** in the module's documentation.
+unsafe impl<P: Nodes + Paravirt, const UNFAIR: bool> Flavor<P> for Watching<UNFAIR> {
     type Layout = Narrow;
 
     fn count(cpu: &P, event: Event) {
@@ -110,22 +124,22 @@ impl<P: Nodes + Paravirt, T: Stealing> Flavor<P> for Watching<T> {
     }
 
     fn try_lock(cpu: &P, word: &P::Word) -> bool {
-        T::try_lock(cpu, word)
+        <Self as RawLock<P>>::try_lock(cpu, word)
     }
 
     fn may_take(word: u32) -> bool {
-        T::may_steal(word)
+        if UNFAIR { Unfair::may_steal(word) } else { word == 0 }
     }
 
     fn prepare(cpu: &P, me: &Waiter<'_, P::Word>) {
         // ORDERING: Relaxed, both; published by the exchange of the tail.
-        cpu.store(&me.node.state, 0, Relaxed);
-        cpu.store(&me.node.extra, 0, Relaxed);
+        cpu.store(&me.node().state, 0, Relaxed);
+        cpu.store(&me.node().extra, 0, Relaxed);
     }
 
     fn link(cpu: &P, me: &Waiter<'_, P::Word>, previous: u32) {
         // ORDERING: Relaxed; only this CPU reads it.
-        cpu.store(&me.node.extra, previous, Relaxed);
+        cpu.store(&me.node().extra, previous, Relaxed);
     }
 
     fn wait_in_queue(cpu: &P, _word: &P::Word, me: &Waiter<'_, P::Word>, previous: u32) -> Turn {
@@ -135,12 +149,12 @@ impl<P: Nodes + Paravirt, T: Stealing> Flavor<P> for Watching<T> {
         loop {
             let asked = question;
             // ORDERING: Relaxed; neither a question nor the handover publishes anything: taking the lock acquires.
-            match cpu.wait_until(&me.node.locked, patience, Relaxed, |now| now != asked) {
+            match cpu.wait_until(&me.node().locked, patience, Relaxed, |now| now != asked) {
                 Ok(HEAD) => return Turn::Head,
                 Ok(next) => {
                     question = next;
                     // ORDERING: Relaxed; an answer is a hint.
-                    cpu.store(&me.node.state, question, Relaxed);
+                    cpu.store(&me.node().state, question, Relaxed);
                     patience = QUESTION_PATIENCE;
                 }
                 Err(_) => {
@@ -154,7 +168,7 @@ impl<P: Nodes + Paravirt, T: Stealing> Flavor<P> for Watching<T> {
 
     fn wait_at_head(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> Option<u32> {
         // ORDERING: Relaxed; this CPU's own.
-        let previous = cpu.load(&me.node.extra, Relaxed);
+        let previous = cpu.load(&me.node().extra, Relaxed);
         let mut watch = Watch {
             holder: (previous != 0).then(|| Narrow::decode(previous).0),
             spun: 0,
@@ -197,11 +211,11 @@ impl Watch {
         }
         // ORDERING: Acquire; pairs with the Release store that linked the successor, after which its node may be
         // written to: the new waiter would overwrite an earlier question, which costs a kick.
-        let next = cpu.load(&me.node.next, Acquire);
+        let next = cpu.load(&me.node().next, Acquire);
         if next == 0 {
             return;
         }
-        let node = cpu.nodes().at::<Narrow>(next);
+        let node = me.at::<Narrow, P>(cpu, next);
         // ORDERING: Relaxed; an answer is a hint.
         if self.question == 0 || cpu.load(&node.state, Relaxed) == self.question {
             self.question = following(self.question);

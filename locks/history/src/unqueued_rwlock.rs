@@ -24,9 +24,8 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::cpu::platform::{Platform, Word, wait_for};
-use crate::cpu::steps::{AllSteps, Steps, unless_omitted};
-use crate::raw::RawRwlock;
+use holdfast_locks::parts::unless_omitted;
+use holdfast_locks::{AllSteps, Platform, RawRwlock, Steps, Word, wait_for};
 
 const READER: u32 = 1;
 const WRITER: u32 = 1 << 20;

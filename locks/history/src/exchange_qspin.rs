@@ -25,22 +25,19 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use crate::cpu::layout::{LOCKED, LOCKED_MASK, Layout, Narrow};
-use crate::cpu::platform::wait_for;
-use crate::cpu::queue::{Nodes, Waiter};
-use crate::cpu::stats::Event;
-use crate::raw::{Described, Instead, RawLock};
-use crate::spin::qspin::{Flavor, Qspin, is_contended, is_locked, lock_queued, try_lock};
+use holdfast_locks::parts::{Flavor, LOCKED, LOCKED_MASK, Waiter, is_contended, is_locked, lock_queued, try_lock};
+use holdfast_locks::{Described, Event, Exclusive, Instead, Layout, Narrow, Nodes, Qspin, RawLock, wait_for};
 
 const WAITING: u32 = 1 << 8;
 const BOTH: u16 = (LOCKED | WAITING) as u16;
 
-/// A queued lock with an exchange for two contenders, kept for comparison with [`Qspin`](crate::Qspin).
+/// A queued lock with an exchange for two contenders, kept for comparison with [`Qspin`](holdfast_locks::Qspin).
 ///
 /// For fewer than 16384 CPUs.
 ///
 /// ```
-/// use holdfast_locks::{ExchangeQspin, Nodes, SpinLock};
+/// use holdfast_history::ExchangeQspin;
+/// use holdfast_locks::{Nodes, SpinLock};
 ///
 /// fn count<P: Nodes>(cpu: &P, events: &SpinLock<u64, ExchangeQspin, P::Word>) {
 ///     *events.lock(cpu) += 1;
@@ -63,6 +60,10 @@ impl Described for ExchangeQspin {
     const MAY_BE_FREED_AT_ONCE: bool = true;
     const ORIGIN: &'static str = "proposed in 2014: the queued lock of version 5";
 }
+
+#[expect(unsafe_code, reason = "promises exclusion")]
+// SAFETY: **Exclusion**: the lock byte leaves 0 only by an exchange that returns 0.
+unsafe impl<P: Nodes> Exclusive<P> for ExchangeQspin {}
 
 impl<P: Nodes> RawLock<P> for ExchangeQspin {
     #[inline]
@@ -131,18 +132,20 @@ fn wait_alone<P: Nodes>(cpu: &P, word: &P::Word) {
     }
 }
 
-impl<P: Nodes> Flavor<P> for ExchangeQspin {
+#[expect(unsafe_code, reason = "implements the steps of a queued lock")]
+// SAFETY: **Exclusion**, as above. The queue is as in `Qspin`.
+unsafe impl<P: Nodes> Flavor<P> for ExchangeQspin {
     type Layout = Narrow;
 
     fn wait_at_head(cpu: &P, word: &P::Word, me: &Waiter<'_, P::Word>) -> Option<u32> {
         let free = |now: u32| now as u16 == 0;
-        let alone = me.code | LOCKED;
+        let alone = me.code() | LOCKED;
         loop {
             // ORDERING: Relaxed; the exchanges acquire.
             let seen = wait_for(cpu, word, Relaxed, |now| free(now) || now == alone);
             // ORDERING: Acquire for the first and the last exchange; pairs with the Release in `unlock`. Relaxed for
             // the second: it does not take the lock but only replaces the tail by the wait byte.
-            if seen == me.code {
+            if seen == me.code() {
                 if cpu.compare_exchange(word, seen, LOCKED, Acquire, Relaxed).is_ok() {
                     return None;
                 }

@@ -1,8 +1,8 @@
 //! Compact NUMA-aware queued spinlock (Dice and Kogan, EuroSys 2019; versions 13 to 15 of the Linux series): it hands
 //! the lock to waiters on the holder's NUMA node first.
 //!
-//! It is [`Qspin`](holdfast_locks::Qspin) with another handover. While the head of the queue waits for the lock, it moves
-//! waiters of other nodes from behind it to a *secondary queue*, which is a ring. The field `locked` of a node:
+//! It is [`Qspin`](holdfast_locks::Qspin) with another handover. While the head of the queue waits for the lock, it
+//! moves waiters of other nodes from behind it to a *secondary queue*, which is a ring. The field `locked` of a node:
 //!
 //! | value | |
 //! |---|---|

@@ -46,8 +46,8 @@ impl Described for NumerousQspin {
 }
 
 #[expect(unsafe_code, reason = "promises exclusion")]
-// SAFETY: **Exclusion**: the locked byte leaves 0 only by an exchange. A CPU whose exchange took the lock past its queue
-// releases it before its call returns.
+// SAFETY: **Exclusion**: the locked byte leaves 0 only by an exchange. A CPU whose exchange took the lock past its
+// queue releases it before its call returns.
 unsafe impl<P: Nodes> Exclusive<P> for NumerousQspin {}
 
 impl<P: Nodes> RawLock<P> for NumerousQspin {

@@ -2,8 +2,8 @@
 //! [`TailPvTicket`](crate::TailPvTicket).
 //!
 //! It is [`PvTicket`](holdfast_locks::PvTicket), with the same word, except that waiters next to the holder never halt,
-//! and that an unlock kicks several waiters. **Exclusion**, **No lost kick** and **Word untouched after release** hold as
-//! there: where a waiter spins and whom an unlock kicks besides makes no difference to them.
+//! and that an unlock kicks several waiters. **Exclusion**, **No lost kick** and **Word untouched after release** hold
+//! as there: where a waiter spins and whom an unlock kicks besides makes no difference to them.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -49,8 +49,8 @@ impl Form for HeadFlag {
     const BLIND_UNLOCK: bool = true;
 }
 
-/// The opportunistic ticket lock: the `NEAR` waiters next to the holder spin without end, and an unlock kicks the halted
-/// waiters among the next `AHEAD`, at least 1. `S` plants faults in tests.
+/// The opportunistic ticket lock: the `NEAR` waiters next to the holder spin without end, and an unlock kicks the
+/// halted waiters among the next `AHEAD`, at least 1. `S` plants faults in tests.
 ///
 /// The two numbers are the paper's (docs/spec/guest-locks.md, "Published variants"). There the waiters nearby spin for
 /// 2^34 iterations. That the four are the owners of the next four tickets is our reading (uncertain).

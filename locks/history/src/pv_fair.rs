@@ -1,16 +1,16 @@
 //! Fair paravirtual queued spinlocks: that of Linux 4.2, and that of Waiman Long's series of July 2015, of which Linux
 //! took the listing by the owner.
 //!
-//! The word, the states of a node and the invariants are those of [`PvQspin`](holdfast_locks::PvQspin), but no CPU takes
-//! the lock past its queue: the pending bit never blocks stealing. No waiter looks at its predecessor.
+//! The word, the states of a node and the invariants are those of [`PvQspin`](holdfast_locks::PvQspin), but no CPU
+//! takes the lock past its queue: the pending bit never blocks stealing. No waiter looks at its predecessor.
 //!
-//! - **Kicked as head** ([`EarlyPvQspin`]): the owner kicks a halted waiter as soon as that becomes the head. The new head
-//!   spins, lists itself and halts, and is kicked again.
-//! - **The waiter outside the queue** ([`AheadPvQspin`]) has the pending bit as in [`Qspin`](holdfast_locks::Qspin), and is
-//!   the only CPU that may take the lock. The head waits until the bit is clear before it takes the lock or lists
-//!   itself. Once there is a queue, no CPU can become that waiter.
-//! - **Kicked ahead** ([`AheadPvQspin`]): an unlock that finds a listed head sets the state of halted waiters behind it to
-//!   running, while it still holds the lock, so that they cannot leave the queue. It kicks them after the release.
+//! - **Kicked as head** ([`EarlyPvQspin`]): the owner kicks a halted waiter as soon as that becomes the head. The new
+//!   head spins, lists itself and halts, and is kicked again.
+//! - **The waiter outside the queue** ([`AheadPvQspin`]) has the pending bit as in [`Qspin`](holdfast_locks::Qspin),
+//!   and is the only CPU that may take the lock. The head waits until the bit is clear before it takes the lock or
+//!   lists itself. Once there is a queue, no CPU can become that waiter.
+//! - **Kicked ahead** ([`AheadPvQspin`]): an unlock that finds a listed head sets the state of halted waiters behind it
+//!   to running, while it still holds the lock, so that they cannot leave the queue. It kicks them after the release.
 //!
 //! From memory of the series of 2015: the number of waiters, and 2^10 iterations outside the queue (uncertain).
 
@@ -138,8 +138,8 @@ impl<P: Nodes + Paravirt, W: Waking, L: PendingLayout, S: Steps> RawLock<P> for 
 /// How long a newcomer waits while the lock is handed to the waiter outside the queue.
 const HANDOVER_PATIENCE: Budget = Budget(1 << 9);
 
-/// Waits outside the queue if the caller is the first waiter. Returns whether the caller holds the lock; if not, it must
-/// queue.
+/// Waits outside the queue if the caller is the first waiter. Returns whether the caller holds the lock; if not, it
+/// must queue.
 #[cold]
 fn lock_outside<P: Paravirt, W: Waking, L: PendingLayout>(cpu: &P, word: &P::Word, seen: u32) -> bool {
     cpu.wait_begins(word, alone);

@@ -1,9 +1,10 @@
 //! Queued spinlock that newcomers may take past its queue (version 5 of Waiman Long's series of 2014, its simple unfair
 //! lock): stealing happens on arrival only.
 //!
-//! The word is that of [`Qspin`](holdfast_locks::Qspin) without the pending bit, which would block stealing. A newcomer tries
-//! once, takes a free lock even if other CPUs wait, and otherwise queues. A waiter behind the head never tries: in this
-//! the lock differs from [`UnfairQspin`](holdfast_locks::UnfairQspin), which a later patch of the series made of it.
+//! The word is that of [`Qspin`](holdfast_locks::Qspin) without the pending bit, which would block stealing. A newcomer
+//! tries once, takes a free lock even if other CPUs wait, and otherwise queues. A waiter behind the head never tries:
+//! in this the lock differs from [`UnfairQspin`](holdfast_locks::UnfairQspin), which a later patch of the series made
+//! of it.
 //!
 //! - **Exclusion**: the locked byte goes from 0 to 1 only by an exchange that returns 0.
 //! - Waiters become the head in order of arrival. The head competes with newcomers and may be overtaken without limit.

@@ -1,8 +1,8 @@
 //! Paravirtual queued spinlock that keeps the lock's holder and the head of its queue running (version 5 of Waiman
 //! Long's series of 2014). No waiter halts. A waiter that finds another CPU absent kicks it.
 //!
-//! The word is that of [`Qspin`](holdfast_locks::Qspin) without the pending bit: a waiter outside the queue would watch no other
-//! CPU (that version 5 did so, too, is uncertain).
+//! The word is that of [`Qspin`](holdfast_locks::Qspin) without the pending bit: a waiter outside the queue would watch
+//! no other CPU (that version 5 did so, too, is uncertain).
 //!
 //! ```text
 //!   holder  <---- kicks ----  head  <---- watch each other ---->  next
@@ -48,8 +48,8 @@ pub type WatchingQspin = Watching<false>;
 /// A queued lock whose waiters spin and kick absent CPUs, and that newcomers may take past the queue.
 pub type UnfairWatchingQspin = Watching<true>;
 
-/// A queued lock whose holder, head and next waiter are kept running. `UNFAIR`: newcomers may take it past the queue. For
-/// fewer than 16384 CPUs.
+/// A queued lock whose holder, head and next waiter are kept running. `UNFAIR`: newcomers may take it past the queue.
+/// For fewer than 16384 CPUs.
 #[derive(Debug)]
 pub struct Watching<const UNFAIR: bool>;
 

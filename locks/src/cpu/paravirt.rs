@@ -210,7 +210,8 @@ impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
     /// Writes the caller's record and sets its bit.
     ///
     /// **Valid when seen**: an unlocker that reads the key, then acquires, reads the ticket that belongs to this key or
-    /// a later one, never an earlier one. (A later ticket may be for another lock: see [`unlock_kick`](crate::parts::unlock_kick).)
+    /// a later one, never an earlier one. (A later ticket may be for another lock: see
+    /// [`unlock_kick`](crate::parts::unlock_kick).)
     pub fn publish<P>(&self, cpu: &P, key: usize, want: u32)
     where
         P: Platform<Word = W, Address = A>,

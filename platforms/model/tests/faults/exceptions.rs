@@ -112,13 +112,6 @@ pub(super) static UNFOUND: &[Unfound] = &[
         reason: "needs a handover between the last two looks before a halt: three preemptions of three CPUs, too many",
     },
     Unfound {
-        file: "pv_fair.rs",
-        line: "cpu.store(&head.node().state, RUNNING, Release);",
-        role: Role::Store,
-        to: Some(Relaxed),
-        reason: "needs a head that the owner lists while it looks: four preemptions of three CPUs, too many to search",
-    },
-    Unfound {
         file: "pv_fair_wait.rs",
         line: "let is_listed = ",
         role: Role::Load,
@@ -127,38 +120,10 @@ pub(super) static UNFOUND: &[Unfound] = &[
     },
     Unfound {
         file: "pv_fair.rs",
-        line: "cpu.store(&node.locked, 1, Release);",
-        role: Role::Store,
-        to: Some(Relaxed),
-        reason: HEAD_EXCHANGES,
-    },
-    Unfound {
-        file: "pv_fair_wait.rs",
-        line: "while cpu.load(&me.locked, Acquire) == 0",
-        role: Role::Load,
-        to: Some(Relaxed),
-        reason: HEAD_EXCHANGES,
-    },
-    Unfound {
-        file: "pv_fair_wait.rs",
-        line: "cpu.wait_until(&me.locked, left, Acquire",
-        role: Role::Wait,
-        to: Some(Relaxed),
-        reason: HEAD_EXCHANGES,
-    },
-    Unfound {
-        file: "pv_fair.rs",
         line: ".compare_exchange(&node.state, HALTED, HASHED, Release, Relaxed)",
         role: Role::Rmw,
         to: Some(Relaxed),
         reason: "the fence before it releases, too; kept for a build whose fence is of another kind",
-    },
-    Unfound {
-        file: "pv_fair_wait.rs",
-        line: "cpu.compare_exchange(&me.state, HALTED, RUNNING, Relaxed, Acquire)",
-        role: Role::Failure,
-        to: Some(Relaxed),
-        reason: "needs a handover between the last two looks before a halt: three preemptions of three CPUs, too many",
     },
     Unfound {
         file: "unfair_qspin.rs",

@@ -33,9 +33,10 @@ pub const PENDING: u32 = 1 << 8;
 
 /// A layout of the lock word.
 ///
-/// # Safety The tail is above the locked byte, and holds what [`encode`](Layout::encode) returns: no two nodes have the
-/// same code, and [`decode`](Layout::decode) names the node again. [`swap_tail`](Layout::swap_tail) changes only the
-/// tail, in one atomic step.
+/// # Safety
+/// The tail is above the locked byte, and holds what [`encode`](Layout::encode) returns: no two nodes have the same
+/// code, and [`decode`](Layout::decode) names the node again. [`swap_tail`](Layout::swap_tail) changes only the tail,
+/// in one atomic step.
 #[expect(
     unsafe_code,
     reason = "exclusion rests on what implements this trait: it is unsafe to implement"

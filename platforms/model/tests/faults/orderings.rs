@@ -153,6 +153,7 @@ orderings! {
     of_pv_fair: ["pv_fair.rs", "pv_fair_wait.rs"] => [
         twice::<EarlyPvQspin>(3), queue::<EarlyPvQspin>(3, 2), once::<AheadPvQspin>(6), shared_entry::<EarlyPvQspin>(),
         patient::<EarlyPvQspin>(), compare_stores::<EarlyPvQspin>(), larger::<AheadPvQspin>(8, 4, 1),
+        twice::<AheadPvQspin>(3), queue::<AheadPvQspin>(3, 2), shared_entry::<AheadPvQspin>(), patient::<AheadPvQspin>(),
     ];
     of_stealing: ["steal.rs"] => [
         twice::<PvQspin>(3), twice::<HybridPvQspin>(3), twice::<UnfairPvQspin>(3),

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use holdfast_lab::extensions::Extensions;
 use holdfast_lab::options::Options;
-use holdfast_lab::units::Build;
+use holdfast_lab::units::{Build, own_id};
 
 use crate::args::VERSION;
 
@@ -28,10 +28,21 @@ pub fn options(options: &Options) -> Options {
     }
 }
 
-/// Returns this program, as records of units name it.
+/// Returns this program, as records of units name it. A program that adds types has an identity of its own, so that no
+/// cache gives it what was run with other code of theirs.
 pub fn build() -> Build {
+    const SOURCES: &str = env!("HOLDFAST_BUILD");
+    static OWN: OnceLock<String> = OnceLock::new();
+    let own = || {
+        // A program that cannot be read shares its cache with no other: the process is its identity.
+        let executable = std::env::current_exe().and_then(std::fs::read);
+        own_id(SOURCES, &executable.unwrap_or_else(|_| std::process::id().to_le_bytes().to_vec()))
+    };
     Build {
-        id: env!("HOLDFAST_BUILD"),
+        id: match extensions() == Extensions::shipped() {
+            true => SOURCES,
+            false => OWN.get_or_init(own),
+        },
         version: VERSION,
         extensions: extensions(),
     }

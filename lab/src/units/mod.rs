@@ -108,6 +108,15 @@ fn hash(parts: &[&str]) -> u128 {
     hasher.finish128().as_u128()
 }
 
+/// Returns the [`Build::id`] of a program that adds types of its own to the `sources` of this one: their code is known
+/// as part of its `executable` only.
+pub fn own_id(sources: &str, executable: &[u8]) -> String {
+    let mut hasher = SipHasher13::new();
+    hasher.write(sources.as_bytes());
+    hasher.write(executable);
+    format!("{:032x}", hasher.finish128().as_u128())
+}
+
 /// A plan with the identity of each of its units.
 #[derive(Debug)]
 pub struct Units {

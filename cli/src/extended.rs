@@ -36,7 +36,10 @@ pub fn build() -> Build {
     let own = || {
         // A program that cannot be read shares its cache with no other: the process is its identity.
         let executable = std::env::current_exe().and_then(std::fs::read);
-        own_id(SOURCES, &executable.unwrap_or_else(|_| std::process::id().to_le_bytes().to_vec()))
+        own_id(
+            SOURCES,
+            &executable.unwrap_or_else(|_| std::process::id().to_le_bytes().to_vec()),
+        )
     };
     Build {
         id: match extensions() == Extensions::shipped() {

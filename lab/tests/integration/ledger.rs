@@ -75,6 +75,8 @@ impl Ledger {
                 say(format!("{name} has no command"));
             }
             for command in commands(text) {
+                // The page says so: what was filed cannot be changed.
+                let command = command.replace("validate --against ", "validate ");
                 if let Some(why) = dead_command(&command) {
                     say(format!("{name}: holdfast {command}: {why}"));
                 }

@@ -148,7 +148,7 @@ pub(super) static UNFOUND: &[Unfound] = &[
     },
     Unfound {
         file: "cna_qspin.rs",
-        line: "let next_code = cpu.load(&me.node.next, Acquire);",
+        line: "let next_code = cpu.load(&me.node().next, Acquire);",
         role: Role::Load,
         to: Some(Relaxed),
         reason: "an old NUMA node costs time only; where the node is written to, racing stores as below",
@@ -162,7 +162,7 @@ pub(super) static UNFOUND: &[Unfound] = &[
     },
     Unfound {
         file: "watching_qspin.rs",
-        line: "let next = cpu.load(&me.node.next, Acquire);",
+        line: "let next = cpu.load(&me.node().next, Acquire);",
         role: Role::Load,
         to: Some(Relaxed),
         reason: "a question that a new waiter overwrites costs a kick only; and racing stores as below",

@@ -1,6 +1,7 @@
 //! `docs/coverage.md`: each file, function, test, experiment, case, variant, key and command that a row names exists.
 
 use holdfast_lab::experiment::Experiment;
+use holdfast_lab::extensions::Extensions;
 use holdfast_lab::options::Options;
 use holdfast_lab::plan::Plan;
 use holdfast_lab::shipped::{self, EXPERIMENTS, MACHINES};
@@ -133,12 +134,33 @@ pub fn dead_command(args: &str) -> Option<String> {
     }
 }
 
+/// Returns the kernel versions in brackets of which a row says that they have its lock, but no lock does.
+fn dead_versions<'a>(what: &'a str, code: &str) -> Option<&'a str> {
+    let is_version = |text: &str| {
+        text.split_once('.').is_some_and(|(major, minor)| {
+            [major, minor]
+                .iter()
+                .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
+        })
+    };
+    let versions = what.split_once('(')?.1.split_once(')')?.0;
+    let of_lock = ["locks/src/spin/", "locks/history/"]
+        .iter()
+        .any(|folder| code.contains(folder));
+    let stated = |versions: &str| {
+        let mut locks = Extensions::shipped().locks.iter();
+        locks.any(|lock| lock.description().origin.contains(versions))
+    };
+    (of_lock && versions.split(" to ").all(is_version) && !stated(versions)).then_some(versions)
+}
+
 /// Returns what is wrong with a row.
 fn dead(cells: &[&str]) -> Vec<String> {
-    let &[_, code, test, shown] = cells else {
+    let &[what, code, test, shown] = cells else {
         return vec![format!("{} cells, expected 4", cells.len())];
     };
     let mut dead = dead_items(code);
+    dead.extend(dead_versions(what, code).map(|versions| format!("no lock states that it is of Linux {versions}")));
     let long = cells.iter().filter(|cell| cell.chars().count() > CELL_MAX);
     dead.extend(long.map(|cell| format!("a cell of more than {CELL_MAX} characters: {cell}")));
     if code == MISSING {
@@ -204,6 +226,7 @@ fn what_is_wrong_in_a_row_is_found() {
         ["a", code, reasonless, run],
         ["a", code, file, run],
         [&long, code, test, run],
+        ["a lock (4.0 to 4.7)", code, test, run],
         ["a", "`locks/src/tickets.rs`", test, run],
         ["a", "`locks/src/spin/ticket.rs` `Qspin`", test, run],
         ["a", "nowhere", test, run],

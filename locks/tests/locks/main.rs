@@ -3,6 +3,7 @@
 
 mod biased;
 mod contract;
+mod described;
 mod explore;
 mod histories;
 mod hosted;

@@ -1,9 +1,11 @@
 //! Reader-writer locks.
 
 pub(crate) mod biased_rwlock;
+pub(crate) mod boot_rwlock;
 pub(crate) mod qrwlock;
 pub(crate) mod readers;
 
 pub use biased_rwlock::BiasedRwlock;
-pub use qrwlock::{BootRwlock, Qrwlock, READERS_MAX};
+pub use boot_rwlock::BootRwlock;
+pub use qrwlock::{Qrwlock, READERS_MAX};
 pub use readers::{ReaderLine, Readers};

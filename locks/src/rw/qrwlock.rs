@@ -30,12 +30,10 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::cpu::layout::{Layout, Narrow};
 use crate::cpu::paravirt::{Paravirt, halt_while};
-use crate::cpu::platform::{Budget, CpuId, Platform, Word};
-use crate::cpu::queue::Nodes;
+use crate::cpu::platform::{Budget, CpuId, Word};
 use crate::cpu::steps::{AllSteps, Steps, unless_omitted};
 use crate::raw::{RawLock, RawRwlock, TryRwlock, forward_rwlock, forward_try_rwlock};
 use crate::spin::backoff::wait_backing_off;
-use crate::spin::kind::{LockKind, match_kind, with_algorithm};
 
 const WRITER: u32 = 1;
 const BLOCKED: u32 = 1 << 1;
@@ -56,7 +54,7 @@ const EQUAL_WAITS: u32 = 2;
 
 /// What a CPU wants of the lock.
 #[derive(Clone, Copy)]
-struct Wish {
+pub(super) struct Wish {
     /// The bits that must be clear.
     obstacles: u32,
     /// What to add to the state.
@@ -148,7 +146,7 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
 
     /// Waits until this CPU holds the lock together with other readers, by `queue` if it must queue.
     #[inline]
-    fn lock_shared_with<P: Paravirt<Word = W>>(&self, cpu: &P, queue: impl FnOnce(Wish)) {
+    pub(super) fn lock_shared_with<P: Paravirt<Word = W>>(&self, cpu: &P, queue: impl FnOnce(Wish)) {
         // ORDERING: Acquire; pairs with the Release in `unlock_exclusive` and `downgrade`.
         let before = cpu.fetch_add(&self.state, READER, unless_omitted(S::LOCK_ACQUIRE, Acquire));
         // A head that does not block newcomers is no obstacle.
@@ -215,7 +213,7 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
 
     /// Waits until this CPU alone holds the lock, by `queue` if it must queue.
     #[inline]
-    fn lock_exclusive_with<P: Paravirt<Word = W>>(&self, cpu: &P, queue: impl FnOnce(Wish)) {
+    pub(super) fn lock_exclusive_with<P: Paravirt<Word = W>>(&self, cpu: &P, queue: impl FnOnce(Wish)) {
         let acquire = unless_omitted(S::LOCK_ACQUIRE, Acquire);
         // ORDERING: Acquire; pairs with the Release in `unlock_exclusive` and `unlock_shared`. Relaxed on failure:
         // nothing was taken.
@@ -310,7 +308,7 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
 
     /// Queues and waits until `wish` is granted. `K` is the kind of the queue. The head halts after a while if `halts`,
     /// and calls `blocked` each time after it has blocked newcomers.
-    fn queue<P, K>(&self, cpu: &P, wish: Wish, halts: bool, blocked: impl Fn())
+    pub(super) fn queue<P, K>(&self, cpu: &P, wish: Wish, halts: bool, blocked: impl Fn())
     where
         P: Paravirt<Word = W>,
         K: RawLock<P>,
@@ -320,7 +318,7 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
 
     /// Does the same with the operations of the queue's lock.
     #[inline]
-    fn queue_by<P: Paravirt<Word = W>>(
+    pub(super) fn queue_by<P: Paravirt<Word = W>>(
         &self,
         cpu: &P,
         wish: Wish,
@@ -450,84 +448,6 @@ impl<P: Paravirt, Q: RawLock<P>, S: Steps> TryRwlock<P> for Qrwlock<P::Word, Q, 
 impl<W, Q, S> fmt::Debug for Qrwlock<W, Q, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Qrwlock").finish_non_exhaustive()
-    }
-}
-
-/// A [`Qrwlock`] whose queue's kind is an argument of each call: a kernel chooses it once, at boot.
-///
-/// As in Linux, the head of the queue spins until it has the lock, also in guests. Waiters behind it wait as the kind
-/// does. All calls for one lock must be given the same [`LockKind`], or waiters may overtake each other; readers and
-/// writers exclude each other in any case.
-#[derive(Debug)]
-pub struct BootRwlock<W>(Qrwlock<W, ()>);
-
-impl<W> BootRwlock<W> {
-    /// Makes an unlocked lock.
-    pub fn new() -> Self
-    where
-        W: Word<u32>,
-    {
-        BootRwlock(Qrwlock::new())
-    }
-
-    /// Returns the word of the state, by which tracepoints name a lock. The caller must not write it.
-    pub fn word(&self) -> &W {
-        self.0.word()
-    }
-
-    /// Waits until this CPU holds the lock together with other readers.
-    ///
-    /// # Panics
-    /// If 32767 readers hold the lock.
-    #[inline]
-    pub fn lock_shared<P>(&self, kind: LockKind, cpu: &P)
-    where
-        P: Nodes + Paravirt + Platform<Word = W> + 'static,
-    {
-        let queue = |wish| self.queue(kind, cpu, wish);
-        self.0.lock_shared_with(cpu, queue);
-    }
-
-    fn queue<P>(&self, kind: LockKind, cpu: &P, wish: Wish)
-    where
-        P: Nodes + Paravirt + Platform<Word = W> + 'static,
-    {
-        with_algorithm!(
-            kind,
-            L => self.0.queue::<P, L>(cpu, wish, false, || ()),
-            lock => {
-                let operations = lock.on::<P>();
-                self.0.queue_by(cpu, wish, false, || (), (operations.lock, operations.unlock));
-            }
-        );
-    }
-
-    /// Releases the lock, which this CPU must hold as a reader.
-    #[inline]
-    pub fn unlock_shared<P: Paravirt<Word = W>>(&self, cpu: &P) {
-        self.0.unlock_shared(cpu);
-    }
-
-    /// Waits until this CPU alone holds the lock.
-    #[inline]
-    pub fn lock_exclusive<P>(&self, kind: LockKind, cpu: &P)
-    where
-        P: Nodes + Paravirt + Platform<Word = W> + 'static,
-    {
-        let queue = |wish| self.queue(kind, cpu, wish);
-        self.0.lock_exclusive_with(cpu, queue);
-    }
-
-    /// Releases the lock, which this CPU must hold as the writer.
-    #[inline]
-    pub fn unlock_exclusive<P: Paravirt<Word = W>>(&self, cpu: &P) {
-        self.0.unlock_exclusive(cpu);
-    }
-}
-
-impl<W: Word<u32>> Default for BootRwlock<W> {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

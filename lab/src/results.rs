@@ -134,7 +134,7 @@ pub struct ConvoyTimes {
 }
 
 /// A published figure.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PublishedFigure {
     /// Arithmetic mean.
     pub mean: f64,

@@ -55,7 +55,7 @@ fn factor(ratio: f64) -> f64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// The opposite order, or a difference where none is published.
+    /// The opposite order, or a difference where the published means are equal.
     Wrong,
     /// A difference is published, but the runs do not prove one.
     Unproven,
@@ -63,6 +63,9 @@ pub enum Order {
     Slight,
     /// The prediction has the published order.
     Right,
+    /// The published figures prove no difference: neither right nor wrong, whatever is predicted. "Not proven" is not
+    /// "equal".
+    Uncertain,
 }
 
 /// Two variants of a case.
@@ -92,21 +95,31 @@ impl OrderRow {
         factor(self.predicted_ratio / self.published_ratio)
     }
 
-    /// Returns whether the published effect is large.
+    /// Returns whether the published figures say which order is right.
+    pub fn is_judged(&self) -> bool {
+        self.order != Order::Uncertain
+    }
+
+    /// Returns whether the prediction has the published direction.
+    pub fn is_ordered(&self) -> bool {
+        matches!(self.order, Order::Slight | Order::Right)
+    }
+
+    /// Returns whether the published effect is proven and large.
     pub fn is_large(&self) -> bool {
-        factor(self.published_ratio) > LARGE
+        self.is_judged() && factor(self.published_ratio) > LARGE
     }
 
     /// Returns whether direction and size of the effect are right.
     pub fn is_sized(&self) -> bool {
-        self.order >= Order::Slight && self.miss() <= SIZE
+        self.is_ordered() && self.miss() <= SIZE
     }
 }
 
 /// Comparison of predictions with published figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Validation {
-    /// The schema, `holdfast.validation/1`.
+    /// The schema, `holdfast.validation/2`.
     pub schema: String,
     /// The figures, the largest misses first and those calibrated on last.
     pub rows: Vec<Row>,
@@ -119,8 +132,11 @@ pub struct Validation {
 /// How good the predictions of a [`Validation`] are, as counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// Pairs of variants.
+    /// Pairs of variants whose published figures prove a difference, or whose prediction contradicts published means
+    /// that are equal.
     pub orders: usize,
+    /// Further pairs, whose published figures prove nothing.
+    pub uncertain: usize,
     /// Pairs in the right order.
     pub ordered: usize,
     /// Pairs in the right order whose effect is within [`SIZE`] of the published one.
@@ -151,11 +167,12 @@ impl Validation {
         let misses: Vec<f64> = levels().filter_map(Row::miss).collect();
         let spreads = || levels().filter(|row| row.spread_below_mean);
         Summary {
-            orders: self.orders.len(),
-            ordered: orders(|row| row.order >= Order::Slight),
+            orders: orders(OrderRow::is_judged),
+            uncertain: orders(|row| !row.is_judged()),
+            ordered: orders(OrderRow::is_ordered),
             sized: orders(OrderRow::is_sized),
             large: orders(OrderRow::is_large),
-            large_ordered: orders(|row| row.is_large() && row.order >= Order::Slight),
+            large_ordered: orders(|row| row.is_large() && row.is_ordered()),
             large_sized: orders(|row| row.is_large() && row.is_sized()),
             levels: levels().count(),
             level: stats::Summary::of(&misses).map(|summary| summary.median),
@@ -167,7 +184,7 @@ impl Validation {
 }
 
 /// Schema of a validation.
-pub const SCHEMA: &str = "holdfast.validation/1";
+pub const SCHEMA: &str = "holdfast.validation/2";
 
 /// Means that differ by less than this share count as equal where no number of runs is published.
 pub const TIE: f64 = 0.02;
@@ -254,21 +271,7 @@ fn order(experiment: &str, a: &Case, b: &Case) -> Option<OrderRow> {
     let (pub_a, pub_b) = (a.published.as_ref()?, b.published.as_ref()?);
     let comparison = stats::compare(a.samples(), b.samples())?;
     let published_ratio = pub_b.mean / pub_a.mean;
-    let published = match (pub_a.sd, pub_a.runs, pub_b.sd, pub_b.runs) {
-        (Some(sd_a), Some(runs_a), Some(sd_b), Some(runs_b)) => stats::compare_published(
-            Moments {
-                mean: pub_a.mean,
-                sd: Some(sd_a),
-                count: f64::from(runs_a),
-            },
-            Moments {
-                mean: pub_b.mean,
-                sd: Some(sd_b),
-                count: f64::from(runs_b),
-            },
-        ),
-        _ => by_means(published_ratio),
-    };
+    let published = published_order(pub_a, pub_b);
     Some(OrderRow {
         experiment: experiment.to_owned(),
         case: a.case.clone(),
@@ -284,12 +287,30 @@ fn order(experiment: &str, a: &Case, b: &Case) -> Option<OrderRow> {
     })
 }
 
+/// Returns which difference the published figures prove.
+///
+/// Single runs prove none. Where the source gives no number of runs, the means count.
+fn published_order(a: &PublishedFigure, b: &PublishedFigure) -> Verdict {
+    let moments = |figure: &PublishedFigure| {
+        figure.runs.map(|runs| Moments {
+            mean: figure.mean,
+            sd: figure.sd,
+            count: f64::from(runs),
+        })
+    };
+    match (moments(a), moments(b)) {
+        (Some(a), Some(b)) if a.count < 2.0 || b.count < 2.0 => Verdict::TooFewSamples,
+        (Some(a), Some(b)) if a.sd.is_some() && b.sd.is_some() => stats::compare_published(a, b),
+        _ => by_means(b.mean / a.mean),
+    }
+}
+
 /// Returns the order by means alone.
 fn by_means(ratio: f64) -> Verdict {
     match ratio {
         ratio if ratio < 1.0 - TIE => Verdict::Lower,
         ratio if ratio > 1.0 + TIE => Verdict::Higher,
-        _ => Verdict::NoDifferenceProven,
+        _ => Verdict::Identical,
     }
 }
 
@@ -301,19 +322,16 @@ fn judge((published, published_ratio): (Verdict, f64), (predicted, ratio): (Verd
     } else {
         predicted
     };
-    if directed(published) {
-        return match predicted {
-            verdict if verdict == published && ratio.ln().abs() < SLIGHT * published_ratio.ln().abs() => Order::Slight,
-            verdict if verdict == published => Order::Right,
-            verdict if directed(verdict) => Order::Wrong,
-            _ => Order::Unproven,
-        };
-    }
-    // A simulator can prove differences that are too small to matter: these count as none.
-    if directed(predicted) && directed(by_means(ratio)) {
-        Order::Wrong
-    } else {
-        Order::Right
+    match (published, predicted) {
+        (Verdict::Lower | Verdict::Higher, verdict) if verdict == published => {
+            let is_slight = ratio.ln().abs() < SLIGHT * published_ratio.ln().abs();
+            if is_slight { Order::Slight } else { Order::Right }
+        }
+        (Verdict::Lower | Verdict::Higher, verdict) if directed(verdict) => Order::Wrong,
+        (Verdict::Lower | Verdict::Higher, _) => Order::Unproven,
+        // A simulator can prove differences that are too small to matter: these count as none.
+        (Verdict::Identical, verdict) if directed(verdict) && directed(by_means(ratio)) => Order::Wrong,
+        _ => Order::Uncertain,
     }
 }
 
@@ -333,12 +351,43 @@ mod tests {
             (Lower, Identical, 1.0, Order::Unproven),
             (Lower, Higher, 1.2, Order::Wrong),
             (Lower, TooFewSamples, 0.5, Order::Right),
-            (NoDifferenceProven, NoDifferenceProven, 1.3, Order::Right),
-            (NoDifferenceProven, Lower, 0.995, Order::Right),
-            (NoDifferenceProven, Lower, 0.9, Order::Wrong),
+            (Identical, NoDifferenceProven, 1.3, Order::Uncertain),
+            (Identical, Identical, 1.0, Order::Uncertain),
+            (Identical, Lower, 0.995, Order::Uncertain),
+            (Identical, Lower, 0.9, Order::Wrong),
+            (NoDifferenceProven, NoDifferenceProven, 1.0, Order::Uncertain),
+            (NoDifferenceProven, Lower, 0.1, Order::Uncertain),
+            (TooFewSamples, Higher, 2.0, Order::Uncertain),
         ] {
             let judged = judge((published, published_ratio(published)), (predicted, ratio));
             assert_eq!(judged, expected, "{published:?} {predicted:?} {ratio}");
+        }
+    }
+
+    #[test]
+    fn published_figures_prove_what_their_runs_prove() {
+        use Verdict::{Higher, Identical, Lower, NoDifferenceProven, TooFewSamples};
+        let figure = |mean, sd, runs| PublishedFigure {
+            mean,
+            sd,
+            runs,
+            ..PublishedFigure::default()
+        };
+        for (a, b, expected) in [
+            // kernbench at 2x: three runs each, of which the first reads from a disk.
+            ((778.622, Some(1092.68), Some(3)), (129.342, Some(156.324), Some(3)), NoDifferenceProven),
+            ((447.2, Some(13.88), Some(10)), (593.5, Some(21.03), Some(10)), Higher),
+            // Single runs.
+            ((5.02, None, Some(1)), (6.76, None, Some(1)), TooFewSamples),
+            ((5.02, Some(0.1), Some(1)), (6.76, Some(0.1), Some(9)), TooFewSamples),
+            // Runs of unknown number, or without a spread: the means count.
+            ((10.26, None, None), (10.10, None, None), Identical),
+            ((273.76, None, None), (248.53, None, None), Lower),
+            ((100.0, None, Some(30)), (141.0, None, Some(30)), Higher),
+            ((100.0, Some(90.0), None), (141.0, Some(90.0), None), Higher),
+        ] {
+            let published = |(mean, sd, runs)| figure(mean, sd, runs);
+            assert_eq!(published_order(&published(a), &published(b)), expected, "{a:?} {b:?}");
         }
     }
 
@@ -385,10 +434,12 @@ mod tests {
             (Order::Slight, 0.5, 0.76, false),
             (Order::Unproven, 2.0, 2.0, false),
             (Order::Wrong, 1.1, 0.9, false),
+            (Order::Uncertain, 2.0, 2.0, false),
         ] {
             let row = pair(order, published, predicted);
             assert_eq!(row.is_sized(), sized, "{order:?} {published} {predicted}");
-            assert_eq!(row.is_large(), published != 1.1, "{published}");
+            let is_large = published != 1.1 && order != Order::Uncertain;
+            assert_eq!(row.is_large(), is_large, "{order:?} {published}");
         }
     }
 
@@ -408,11 +459,13 @@ mod tests {
                 pair(Order::Right, 1.2, 1.2),
                 pair(Order::Slight, 0.2, 0.9),
                 pair(Order::Wrong, 3.0, 0.3),
+                pair(Order::Uncertain, 9.0, 9.0),
             ],
             fitted: BTreeSet::new(),
         };
         let expected = Summary {
             orders: 4,
+            uncertain: 1,
             ordered: 3,
             sized: 2,
             large: 3,

@@ -89,7 +89,8 @@ fn shown(validation: &Validation) -> String {
         "Orders of variants, the worst first:".to_owned(),
         orders(validation),
         "*Size*: the predicted effect over the published one.\n*Not proven*: the 95 % confidence interval of the \
-         prediction includes no difference."
+         prediction includes no difference.\n*Published, uncertain*: so does that of the published figures, or they are \
+         single runs, or equal means.\nSuch a pair counts neither as right nor as wrong."
             .to_owned(),
         "Levels, the largest misses first:".to_owned(),
         levels(validation),
@@ -115,6 +116,7 @@ fn orders(validation: &Validation) -> String {
                 Order::Slight => "right, but slight",
                 Order::Unproven => "not proven",
                 Order::Wrong => "WRONG",
+                Order::Uncertain => "published, uncertain",
             }
             .to_owned(),
             format!("{:.3}", row.published_ratio),
@@ -157,8 +159,9 @@ fn summary(validation: &Validation) -> String {
     let of = validation.summary();
     [
         format!(
-            "- {} of {} orders of variants are right; of these, {} have a size within {SIZE} times the published one.",
-            of.ordered, of.orders, of.sized
+            "- {} of {} orders of variants are right; of these, {} have a size within {SIZE} times the published one.\n\
+             - {} further pairs are not judged, since their published figures prove no difference.",
+            of.ordered, of.orders, of.sized, of.uncertain
         ),
         format!(
             "- {} of the published effects are larger than {LARGE} times: {} orders right, {} of them in size too.",

@@ -55,8 +55,6 @@ pub struct Vmcs {
     pub descriptor: u64,
     /// Posted-interrupt notification vector (field 0x0002).
     pub notification_vector: u8,
-    /// EOI-exit bitmap (fields 0x201c to 0x2022): bit `v % 64` of word `v / 64` stands for vector `v`.
-    pub eoi_exit: [u64; 4],
     /// Host-physical address of the PID-pointer table (field 0x2042).
     pub pid_table: u64,
     /// Last index in the PID-pointer table (field 0x0008).
@@ -77,11 +75,6 @@ impl Vmcs {
     /// Returns whether hardware sends IPIs to other vCPUs.
     pub const fn sends_ipis(&self) -> bool {
         self.tertiary & IPI_VIRTUALIZATION != 0
-    }
-
-    /// Returns whether the guest's EOI of `vector` exits.
-    pub const fn exits_at_eoi(&self, vector: u8) -> bool {
-        self.eoi_exit[(vector / 64) as usize] >> (vector % 64) & 1 != 0
     }
 }
 

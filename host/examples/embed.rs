@@ -1,10 +1,10 @@
-//! Embeds the host in a VMM: a device asserts a line of the I/O APIC, a vCPU exits to user space, and its state moves
-//! to another host.
+//! Embeds the host in a VMM: a vCPU exits to user space, a device sends a message, and the vCPU's state moves to another
+//! host.
 //!
 //! The embedder reports events and executes commands. This one has one pCPU, a guest whose instructions are written
 //! below, and a clock that it advances by hand: `cargo run -p holdfast-host --example embed`.
 
-use holdfast_abi::{ioapic, lapic};
+use holdfast_abi::{lapic, msi};
 use holdfast_host::{
     Command, ConfigError, Event, Exit, GuestState, HardwareEvent, Host, HostConfig, Nanos, PcpuId, PcpuPlace, Run,
     TaskConfig, TaskEvent, VcpuId, VmConfig, VmId, VmmEvent,
@@ -13,8 +13,7 @@ use holdfast_host::{
 const PCPU: PcpuId = PcpuId(0);
 const VM: VmId = VmId(0);
 const VCPU: VcpuId = VcpuId(0);
-/// The pin of the device, and the vector to which the guest routes it.
-const PIN: u32 = 4;
+/// The vector of the device's message.
 const VECTOR: u8 = 0x51;
 
 /// The state of the guest at an exit: kernel mode, with interrupts enabled.
@@ -87,15 +86,14 @@ impl Vmm {
         }
     }
 
-    /// Stores to a register of the I/O APIC, as the guest does.
-    fn write_ioapic(&mut self, register: u32, value: u32) {
-        for (offset, value) in [(ioapic::SELECT, register), (ioapic::WINDOW, value)] {
-            self.exit(Exit::MmioWrite {
-                address: ioapic::ADDRESS + u64::from(offset),
-                value: u64::from(value),
-                bytes: 4,
-            });
-        }
+    /// The device sends its message with `vector`.
+    fn message(&mut self, vector: u8) {
+        self.report(Event::Vmm(VmmEvent::Msi {
+            pcpu: PCPU,
+            vm: VM,
+            address: msi::address(0),
+            data: u32::from(vector),
+        }));
     }
 }
 
@@ -103,23 +101,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut vmm = Vmm::new()?;
     vmm.start();
 
-    // The guest enables its LAPIC and routes the pin to its vector, edge-triggered.
+    // The guest enables its LAPIC.
     vmm.exit(Exit::ApicWrite {
         offset: lapic::SVR,
         value: lapic::SVR_ENABLE | 0xff,
     });
-    vmm.write_ioapic(ioapic::REDIRECTION + 2 * PIN, u32::from(VECTOR));
 
-    // The guest needs its VMM: its thread returns from KVM_RUN. As a task it does the device's work, which asserts the
-    // line, and enters KVM_RUN again. The interrupt is injected with that entry.
+    // The guest needs its VMM: its thread returns from KVM_RUN. As a task it does the device's work, which sends the
+    // message, and enters KVM_RUN again. The interrupt is injected with that entry.
     vmm.exit(Exit::Userspace);
     assert_eq!(vmm.doing, Run::Task(vmm.host.thread(VCPU)));
-    vmm.report(Event::Vmm(VmmEvent::Line {
-        pcpu: PCPU,
-        vm: VM,
-        pin: PIN,
-        level: true,
-    }));
+    vmm.message(VECTOR);
     vmm.report(Event::Task(TaskEvent::RunsVcpu { pcpu: PCPU, vcpu: VCPU }));
     let injected = Run::Guest {
         vcpu: VCPU,
@@ -138,13 +130,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     target.start();
     assert_eq!(target.doing, Run::Idle);
 
-    // A message-signaled interrupt of higher priority wakes it on the new host.
-    target.report(Event::Vmm(VmmEvent::Msi {
-        pcpu: PCPU,
-        vm: VM,
-        address: holdfast_abi::msi::address(0),
-        data: u32::from(VECTOR) + 0x10,
-    }));
+    // A message of higher priority wakes it on the new host.
+    target.message(VECTOR + 0x10);
     assert!(matches!(target.doing, Run::Guest { inject: Some(0x61), .. }));
     Ok(())
 }

@@ -181,11 +181,6 @@ pub struct VmConfig {
     pub nested: bool,
     /// Whether the VM is only added: its vCPUs are off until [`VmmEvent::VmStarts`](crate::VmmEvent::VmStarts).
     pub dormant: bool,
-    /// The I/O APIC is the VMM's (QEMU `kernel-irqchip=split`, 4.5, uncertain). Accesses to it, and ends of its
-    /// level-triggered interrupts, go to user space.
-    ///
-    /// AVIC needed it until 5.5.
-    pub split_irqchip: bool,
     /// Destinations of 15 bits in MSIs (`KVM_FEATURE_MSI_EXT_DEST_ID`, since 5.12, uncertain).
     pub msi_ext_dest_id: bool,
     /// Whether the guest's HLT, MWAIT and PAUSE do not exit (QEMU `-overcommit cpu-pm=on`, KVM_CAP_X86_DISABLE_EXITS).
@@ -254,7 +249,6 @@ impl Default for VmConfig {
             waits_for_sipi: false,
             nested: false,
             dormant: false,
-            split_irqchip: false,
             msi_ext_dest_id: false,
             cpu_pm: false,
             realtime_hint: false,

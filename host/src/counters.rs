@@ -118,8 +118,6 @@ counters! {
     posted_wakeups,
     /// Writes to LAPIC registers that APICv left to software.
     apicv_write,
-    /// Ends of level-triggered interrupts under APICv.
-    apicv_eoi,
     /// Changes of the set of inhibit reasons.
     apicv_inhibit_changed,
     /// Times that a debugger became a reason against AVIC and APICv. For this counter and the next ones, KVM has the
@@ -139,8 +137,6 @@ counters! {
     apic_accept_irq,
     /// Those that came as MSIs (tracepoint `kvm_msi_set_irq`).
     msi_set_irq,
-    /// Those that came from the I/O APIC (tracepoint `kvm_ioapic_set_irq`).
-    ioapic_set_irq,
     /// Non-maskable interrupts injected.
     nmi_injections,
     /// INITs taken (not in KVM).
@@ -156,7 +152,6 @@ impl Counters {
     pub(crate) fn count_accepted(&mut self, origin: Origin) {
         self.apic_accept_irq += 1;
         self.msi_set_irq += u64::from(origin == Origin::Msi);
-        self.ioapic_set_irq += u64::from(origin == Origin::Pin);
     }
 }
 
@@ -167,11 +162,11 @@ mod tests {
     #[test]
     fn an_accepted_interrupt_counts_once_and_by_its_origin() {
         let mut counters = Counters::default();
-        let origins = [Origin::Vcpu(0), Origin::Pin, Origin::Msi, Origin::Pin];
-        let expected = [(1, 0, 0), (2, 0, 1), (3, 1, 1), (4, 1, 2)];
+        let origins = [Origin::Vcpu(0), Origin::Msi, Origin::Vcpu(0)];
+        let expected = [(1, 0), (2, 1), (3, 1)];
         for (origin, expected) in origins.into_iter().zip(expected) {
             counters.count_accepted(origin);
-            let found = (counters.apic_accept_irq, counters.msi_set_irq, counters.ioapic_set_irq);
+            let found = (counters.apic_accept_irq, counters.msi_set_irq);
             assert_eq!(found, expected, "{origin:?}");
         }
     }

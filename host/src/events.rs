@@ -74,7 +74,6 @@ impl Host {
     fn vmm_event(&mut self, event: VmmEvent, step: &mut Step<'_>) {
         match event {
             VmmEvent::Msi { vm, address, data, .. } => self.wings.msi(vm, address, data, step),
-            VmmEvent::Line { vm, pin, level, .. } => self.wings.set_line(vm, pin, level, step),
             VmmEvent::Inhibit {
                 vm, reason, inhibited, ..
             } => self.wings.set_inhibit(vm, reason, inhibited, step),
@@ -202,7 +201,6 @@ impl Host {
                     self.wings.threads.sched.wake(task, step);
                 }
             },
-            Timer::Ioapic(vm) => self.wings.ioapic_later(vm, step),
             Timer::Period(_) | Timer::Slack(_) => self.wings.threads.sched.bandwidth_timer(timer, step),
         }
     }

@@ -6,7 +6,6 @@ use crate::boundary::{GroupId, TaskId, VcpuId, VmId};
 use crate::config::VmConfig;
 use crate::faults::Planted;
 use crate::ids::IdVec;
-use crate::interrupts::ioapic::Ioapic;
 use crate::interrupts::lapic::Lapic;
 use crate::interrupts::{Inhibits, VmApic};
 use crate::vcpu::{Activity, Vcpu};
@@ -22,7 +21,6 @@ pub(crate) struct Vm {
     pub(crate) groups: Vec<GroupId>,
     /// Index of the vCPU that last received a directed yield.
     pub(crate) last_boosted: u32,
-    pub(crate) ioapic: Ioapic,
     /// Why hardware does not virtualize its LAPICs, whichever hardware the host uses.
     pub(crate) inhibits: Inhibits,
     /// What virtualizes its LAPICs, with the tables that hardware reads.

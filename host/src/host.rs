@@ -7,7 +7,6 @@ use crate::boundary::{Command, GroupId, Nanos, PcpuId, PcpuPlace, TaskId, VcpuId
 use crate::config::HostConfig;
 use crate::counters::Counters;
 use crate::error::{ConfigError, in_range};
-use crate::interrupts::SavedIoapic;
 use crate::pause::window;
 use crate::pcpus::Pcpus;
 use crate::sched::{Scheduler, Throttling};
@@ -205,31 +204,6 @@ impl Host {
             return Err(RestoreError::Started);
         }
         migration::restore(&mut self.wings, vcpu, saved, now)
-    }
-
-    /// Returns the state of the I/O APIC of `vm`.
-    ///
-    /// # Panics
-    /// If there is no such VM.
-    pub fn save_ioapic(&self, vm: VmId) -> SavedIoapic {
-        self.wings.guests.vms[vm].ioapic.save()
-    }
-
-    /// Gives the I/O APIC of `vm` of a host that has not started the state `saved`. An asserted pin that no LAPIC
-    /// serves interrupts at `now`, the time at which the host will be started. Pins that EOIs
-    /// [resample](Host::resample_line) must be named again.
-    ///
-    /// # Errors
-    /// [`RestoreError`]: saved state may come from anywhere. Bits that it cannot have are ignored.
-    pub fn restore_ioapic(&mut self, vm: VmId, saved: &SavedIoapic, now: Nanos) -> Result<(), RestoreError> {
-        if self.started {
-            return Err(RestoreError::Started);
-        }
-        if self.wings.guests.vms.get(vm).is_none() {
-            return Err(RestoreError::UnknownVm(vm));
-        }
-        self.wings.restore_ioapic(vm, saved, now);
-        Ok(())
     }
 
     /// Continues the statistics of `before`, whose VMs migrate to this host.

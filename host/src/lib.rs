@@ -9,7 +9,7 @@
 //! It begins in `events.rs` `handle`. `host.rs` `Host` composes the state of its wings:
 //! - `vcpu/`: entry, exit, halt, hypercalls, steal time, user space, migration, VMs that come and go, and guests that
 //!   are hypervisors (`nested.rs` `vmrun`).
-//! - `interrupts/`: LAPIC, I/O APIC, MSIs, PV EOI, PV IPI. `interrupts/mod.rs` is the one door: no code outside names
+//! - `interrupts/`: LAPIC, MSIs, PV EOI, PV IPI. `interrupts/mod.rs` is the one door: no code outside names
 //!   AVIC or APICv. `handshake.rs` and `posting.rs` have the memory operations by which hardware and hypervisor agree,
 //!   over any memory, so that loom explores them.
 //! - `pause/`: pause exits (`pause/mod.rs` `on_spin`), hints of guests, and windows. Each kernel's handling is a preset
@@ -61,7 +61,7 @@ pub use interrupts::apicv::{ApicvConfig, VmxPart};
 pub use interrupts::avic::{AvicConfig, AvicDriver, AvicEnable, NestedInhibit, SvmPart};
 pub use interrupts::lapic::{ApicRegisters, RegisterPage, SavedTimer};
 pub use interrupts::memory::HostMemory;
-pub use interrupts::{Inhibit, Inhibits, SavedIoapic, apicv, avic};
+pub use interrupts::{Inhibit, Inhibits, apicv, avic};
 pub use pause::config::{PauseControls, PauseExit, PauseHandling, WindowRule, YieldFilters};
 pub use sched::config::{BalanceConfig, DomainConfig, Preempt, SchedConfig, SchedulerKind, ShareRule, YieldRule};
 pub use sched::features::Features;

@@ -1,13 +1,12 @@
 //! Host timers: a queue per pCPU, multiplexed on the pCPU's one hardware timer.
 //!
 //! Each thread has two timers: one ends its sleep, and the other is the LAPIC timer of its vCPU. Each task group has
-//! the two timers of its quota, and each VM that of its I/O APIC. A timer is armed on one pCPU at a time
-//! and expires there. Timers of equal time expire in the order of arming.
+//! the two timers of its quota. A timer is armed on one pCPU at a time and expires there. Timers of equal time expire in the order of arming.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::boundary::{GroupId, TaskId, VmId};
+use crate::boundary::{GroupId, TaskId};
 
 /// A timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,12 +19,10 @@ pub(crate) enum Timer {
     Period(GroupId),
     /// Returned quota of the group is to be handed out.
     Slack(GroupId),
-    /// Interrupts of the VM's I/O APIC are held back until this timer expires.
-    Ioapic(VmId),
 }
 
 /// The number of kinds of timers.
-const KINDS: usize = 6;
+const KINDS: usize = 4;
 
 impl Timer {
     fn slot(self) -> usize {
@@ -34,7 +31,6 @@ impl Timer {
             Timer::Lapic(task) => (task.0, 1),
             Timer::Period(group) => (group.0, 2),
             Timer::Slack(group) => (group.0, 3),
-            Timer::Ioapic(vm) => (vm.0, 4),
         };
         number as usize * KINDS + kind
     }

@@ -172,9 +172,6 @@ fn describe(linux: Option<&Linux>, config: &Config, vm: &holdfast_sim::Vm) -> Re
     if vm.host.realtime_hint {
         here = here.realtime();
     }
-    if vm.host.split_irqchip {
-        here = here.split_irqchip();
-    }
     if vm.host.cpu_pm {
         here = here.cpu_pm();
     }

@@ -217,14 +217,6 @@ pub enum Command {
         /// The vCPU concerned.
         vcpu: VcpuId,
     },
-    /// The guest has ended the interrupt of a [resampled](crate::Host::resample_line) pin, whose assertion ends with
-    /// it. The device asserts the pin again if it still requests service.
-    Resample {
-        /// The VM concerned.
-        vm: VmId,
-        /// The pin of the I/O APIC.
-        pin: u32,
-    },
     /// Tracepoint (`kvm_apic_accept_irq`): the LAPIC of `vcpu` has accepted `vector`, which is pending from now on.
     /// Only sent if [`HostConfig::traces_interrupts`](crate::HostConfig::traces_interrupts) is set. Interrupts that
     /// hardware delivers alone are not reported.

@@ -15,7 +15,7 @@ pub enum Cost {
     Msr,
     /// OUT to an I/O port: finding the device and signaling its eventfd.
     PortWrite,
-    /// LAPIC or I/O APIC page access: instruction fetch and decode, register emulation.
+    /// LAPIC page access: instruction fetch and decode, register emulation.
     ApicAccess,
     /// Building and delivering one interrupt to one LAPIC.
     ApicDeliver,

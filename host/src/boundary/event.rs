@@ -100,17 +100,6 @@ pub enum VmmEvent {
         /// The VM to remove.
         vm: VmId,
     },
-    /// A device of `vm` asserts or releases its line to the I/O APIC. Host work as for [`VmmEvent::Msi`].
-    Line {
-        /// The pCPU where the host's side of the device works.
-        pcpu: PcpuId,
-        /// The VM to which the device belongs.
-        vm: VmId,
-        /// The pin, 0 to 23. The host wires it.
-        pin: u32,
-        /// `true`: the line is asserted.
-        level: bool,
-    },
 }
 
 /// What the running task does.
@@ -207,8 +196,7 @@ impl VmmEvent {
             | VmmEvent::Inhibit { pcpu, .. }
             | VmmEvent::Affinity { pcpu, .. }
             | VmmEvent::VmStarts { pcpu, .. }
-            | VmmEvent::VmEnds { pcpu, .. }
-            | VmmEvent::Line { pcpu, .. } => pcpu,
+            | VmmEvent::VmEnds { pcpu, .. } => pcpu,
         }
     }
 }

@@ -77,8 +77,7 @@ pub enum Exit {
         /// Offset in the page.
         offset: u32,
     },
-    /// A store to an address without memory that is not in the emulated LAPIC's page: the I/O APIC's registers, or
-    /// nothing.
+    /// A store to an address without memory that is not in the emulated LAPIC's page. It has no effect.
     MmioWrite {
         /// Guest-physical address.
         address: u64,
@@ -113,11 +112,6 @@ pub enum Exit {
         offset: u32,
         /// The 32 bits stored.
         value: u32,
-    },
-    /// APICv: a level-triggered interrupt has ended (exit reason 45).
-    ApicvEoi {
-        /// The vector of the interrupt.
-        vector: u8,
     },
     /// OUT to an I/O port. If a device's doorbell is there (ioeventfd), it wakes the device's thread. Otherwise it has
     /// no effect.

@@ -20,7 +20,6 @@ pub(crate) fn exit(on: &mut Wings, vcpu: VcpuId, exit: Exit, step: &mut Step<'_>
         Exit::AvicIncompleteIpi(exit) => avic::exits::incomplete_ipi(on, vcpu, exit, step),
         Exit::AvicNoAccel { exit, offset, value } => avic::exits::unaccelerated(on, vcpu, exit, offset, value, step),
         Exit::ApicvWrite { offset, value } => apicv::exits::write(on, vcpu, offset, value, step),
-        Exit::ApicvEoi { vector } => apicv::exits::eoi(on, vcpu, vector, step),
         Exit::PortWrite { port, .. } => port_write(on, vcpu, port, step),
         other => unreachable!("no exit of an interrupt controller: {other:?}"),
     }

@@ -172,16 +172,6 @@ impl Host {
         interrupts::add_device(&mut self.wings, device)
     }
 
-    /// Makes an EOI of the guest end the assertion of `pin` of the I/O APIC of `vm`, and report it to the device
-    /// ([`Command::Resample`](crate::Command::Resample)).
-    ///
-    /// # Panics
-    /// If there is no such VM or pin.
-    pub fn resample_line(&mut self, vm: VmId, pin: u32) {
-        assert!(pin < holdfast_abi::ioapic::PINS, "an I/O APIC has no pin {pin}");
-        self.wings.guests.vms[vm].ioapic.resample(pin);
-    }
-
     /// Makes a write of `vm` to `port` wake `task`, the thread of a device (ioeventfd).
     ///
     /// # Panics

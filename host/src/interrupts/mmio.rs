@@ -1,6 +1,6 @@
-//! Accesses to guest-physical addresses without memory: a LAPIC's page, the I/O APIC's page, or nothing.
+//! Accesses to guest-physical addresses without memory: a LAPIC's page, or nothing.
 
-use holdfast_abi::{ioapic, lapic as reg, msr};
+use holdfast_abi::{lapic as reg, msr};
 
 use crate::boundary::{Command, Cost, VcpuId};
 use crate::interrupts::lapic::Action;
@@ -43,35 +43,20 @@ pub(crate) fn mmio_write(on: &mut Wings, vcpu: VcpuId, address: u64, value: u64,
         }
         return;
     }
-    let offset = ioapic_offset(address);
-    if offset.is_none() || on.guests.vms[vm].config.split_irqchip {
-        on.visit_userspace(vcpu, step);
-    }
-    // A narrower store writes the low bits (KVM). A wider one spans two registers and is ignored.
-    if let (Some(offset), 1 | 2 | 4) = (offset, bytes) {
-        let value = value as u32 & (u32::MAX >> (32 - 8 * u32::from(bytes)));
-        on.ioapic_write(vm, offset, value, step);
-    }
+    visit_userspace(at, step);
 }
 
 /// Handles a load of `bytes` bytes from `address`.
 pub(crate) fn mmio_read(on: &mut Wings, vcpu: VcpuId, address: u64, bytes: u8, step: &mut Step<'_>) {
     let at = &mut on.guests.vcpus[vcpu];
     begin_mmio(at, step);
-    let vm = at.vm;
     let value = if at.apic.is_at(address) {
         let offset = (address % reg::PAGE_BYTES as u64) as u32;
         u64::from(read_apic(on, vcpu, offset, bytes, step))
     } else {
-        let offset = ioapic_offset(address);
-        if offset.is_none() || on.guests.vms[vm].config.split_irqchip {
-            on.visit_userspace(vcpu, step);
-        }
-        match offset {
-            Some(offset) => u64::from(on.guests.vms[vm].ioapic.read(offset)),
-            // The bus has pull-up resistors.
-            None => u64::MAX,
-        }
+        visit_userspace(at, step);
+        // The bus has pull-up resistors.
+        u64::MAX
     };
     let mask = match bytes {
         0..8 => (1 << (8 * u32::from(bytes))) - 1,
@@ -105,23 +90,8 @@ fn begin_mmio(at: &mut Vcpu, step: &mut Step<'_>) {
     at.counters.insn_emulation += 1;
 }
 
-/// Returns the offset of `address` in the I/O APIC's page, or `None` if it is elsewhere.
-fn ioapic_offset(address: u64) -> Option<u32> {
-    let offset = address.checked_sub(ioapic::ADDRESS)?;
-    (offset < ioapic::SIZE).then_some(offset as u32)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_page_of_the_io_apic_ends_before_the_next_address() {
-        for offset in [0, 0x10, 0xff] {
-            assert_eq!(ioapic_offset(0xfec0_0000 + offset), Some(offset as u32));
-        }
-        for elsewhere in [0, 0xfebf_ffff, 0xfec0_0100, 0xfee0_0000, u64::MAX] {
-            assert_eq!(ioapic_offset(elsewhere), None, "{elsewhere:#x}");
-        }
-    }
+/// Accounts for a round trip of `at` to the VMM's process, which has no device at the address.
+fn visit_userspace(at: &mut Vcpu, step: &mut Step<'_>) {
+    at.counters.userspace_exits += 1;
+    step.charge(Cost::UserspaceExit, 1);
 }

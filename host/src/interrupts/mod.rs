@@ -1,5 +1,4 @@
-//! Interrupts of guests: LAPIC, I/O APIC, the paravirtual ends of interrupt and IPI, and APIC virtualization by
-//! hardware.
+//! Interrupts of guests: LAPIC, the paravirtual ends of interrupt and IPI, and APIC virtualization by hardware.
 //!
 //! - **One door**: code outside this folder calls what `door.rs` has, and what this file hands on. Each dispatches to
 //!   emulation, AMD's AVIC ([`avic`]) or Intel's APICv ([`apicv`]); no caller names a vendor.
@@ -12,7 +11,6 @@ pub(crate) mod exits;
 mod hardware;
 mod ids;
 mod inhibits;
-pub(crate) mod ioapic;
 mod kick;
 pub(crate) mod lapic;
 pub(crate) mod memory;
@@ -27,5 +25,4 @@ mod tests;
 pub(crate) use apicv::deliver::posted_wakeup;
 pub(crate) use avic::iommu::{add_device, device_interrupt, ga_log_interrupt, remove_devices};
 pub use inhibits::{Inhibit, Inhibits};
-pub use ioapic::SavedIoapic;
 pub(crate) use mode::{VcpuApic, VmApic};

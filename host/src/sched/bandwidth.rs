@@ -295,7 +295,7 @@ impl Scheduler {
         let resumed = match timer {
             Timer::Period(group) => self.hierarchy.period_ends(group),
             Timer::Slack(group) => self.hierarchy.slack_ends(group),
-            Timer::Sleep(_) | Timer::Lapic(_) | Timer::Ioapic(_) => return,
+            Timer::Sleep(_) | Timer::Lapic(_) => return,
         };
         for pcpu in resumed {
             if self.rq(pcpu).polling {

@@ -1,12 +1,11 @@
-//! A vCPU's state, saved and restored: what live migration transfers to the other host, besides
-//! [`SavedIoapic`](crate::SavedIoapic).
+//! A vCPU's state, saved and restored: what live migration transfers to the other host.
 //!
 //! - **The latch is saved**: a kick that the target has not consumed yet is part of the state, whether it came before
 //!   or after HLT. KVM's own interface folds it into `mp_state`, which cannot express the first case.
 
 use core::fmt;
 
-use crate::boundary::{GuestState, Nanos, VcpuId, VmId};
+use crate::boundary::{GuestState, Nanos, VcpuId};
 use crate::guests::Guests;
 use crate::interrupts::lapic::{REGISTERS, SavedTimer};
 use crate::interrupts::pv_eoi;
@@ -67,8 +66,6 @@ pub enum RestoreError {
     Started,
     /// There is no such vCPU.
     UnknownVcpu(VcpuId),
-    /// There is no such VM.
-    UnknownVm(VmId),
     /// IA32_APIC_BASE has a value that no guest can have written.
     BadApicBase(u64),
     /// Too many non-maskable interrupts are pending.
@@ -87,7 +84,6 @@ impl fmt::Display for RestoreError {
         match self {
             RestoreError::Started => write!(f, "a state: the host runs already"),
             RestoreError::UnknownVcpu(vcpu) => write!(f, "vcpu {}: there is no such vcpu", vcpu.0),
-            RestoreError::UnknownVm(vm) => write!(f, "vm {}: there is no such vm", vm.0),
             RestoreError::BadApicBase(value) => write!(f, "apic base {value:#x}: not a legal mode"),
             RestoreError::BadPending(PendingEvents { nmis, .. }) => {
                 write!(f, "pending events: found {nmis} nmis, expected at most 2")

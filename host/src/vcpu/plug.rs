@@ -112,8 +112,6 @@ pub(crate) fn end_vm(on: &mut Wings, vm: VmId, step: &mut Step<'_>) {
     }
     this.ended = true;
     this.doorbells.clear();
-    this.ioapic = Default::default();
-    on.threads.timers.cancel(Timer::Ioapic(vm));
     interrupts::remove_devices(on, vm);
     for vcpu in on.guests.vcpus_of(vm) {
         unplug(on, vcpu, step);

@@ -261,6 +261,5 @@ fn after_apicv(written: apicv::WriteOutcome, value: u32, signals: &mut Vec<Signa
         }
         apicv::WriteOutcome::Exit(ApicvExit::Access { .. }) => return None,
         apicv::WriteOutcome::Exit(ApicvExit::Write { offset }) => Some(Exit::ApicvWrite { offset, value }),
-        apicv::WriteOutcome::Exit(ApicvExit::Eoi(vector)) => Some(Exit::ApicvEoi { vector }),
     })
 }

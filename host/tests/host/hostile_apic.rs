@@ -112,7 +112,6 @@ fn fuzz(seed: u64) {
     let mut world = World::new(&config, &places(1, 4, 1));
     let vm = VmConfig {
         waits_for_sipi: rng.below(2) == 0,
-        split_irqchip: rng.below(2) == 0,
         msi_ext_dest_id: rng.below(2) == 0,
         ..VmConfig::default()
     };
@@ -132,27 +131,15 @@ fn fuzz(seed: u64) {
         ])
     });
     world.add_vm(&VmConfig::default(), &here[..2], quiet.collect());
-    if rng.below(2) == 0 {
-        world.host.resample_line(VmId(0), 2);
-    }
     world.start();
     for step in 1..40 {
         world.run_until(step * 250_000);
-        world.handle(if rng.below(2) == 0 {
-            Event::Vmm(VmmEvent::Msi {
-                pcpu: DEVICES,
-                vm: VmId(0),
-                address: address(&mut rng) ^ (8 * rng.below(2)),
-                data: value(&mut rng) as u32,
-            })
-        } else {
-            Event::Vmm(VmmEvent::Line {
-                pcpu: DEVICES,
-                vm: VmId(0),
-                pin: rng.below(24) as u32,
-                level: rng.below(2) == 0,
-            })
-        });
+        world.handle(Event::Vmm(VmmEvent::Msi {
+            pcpu: DEVICES,
+            vm: VmId(0),
+            address: address(&mut rng) ^ (8 * rng.below(2)),
+            data: value(&mut rng) as u32,
+        }));
         world.check_no_lost_wakeup();
     }
     for guest in &world.guests[3..] {
@@ -186,7 +173,6 @@ fn as_many_as_asked() {
         let shape = [Shape::XApic, Shape::X2Apic, Shape::Hostile][(seed % 3) as usize];
         let setup = Setup {
             vector_hashing: rng.below(2) == 0,
-            split_irqchip: rng.below(2) == 0,
             part: PARTS[rng.below(PARTS.len() as u64) as usize],
         };
         let data: Vec<u8> = (0..rng.below(3000)).map(|_| rng.next() as u8).collect();

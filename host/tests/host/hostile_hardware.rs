@@ -51,7 +51,6 @@ impl Hostility {
         config.vector_hashing = random.below(2) == 0;
         config.halt_poll_ns = random.below(2) * 50_000;
         let vm = VmConfig {
-            split_irqchip: random.below(2) == 0,
             msi_ext_dest_id: random.below(2) == 0,
             waits_for_sipi: random.below(4) == 0,
             apic_inhibits: configured(seed),
@@ -132,19 +131,13 @@ impl Hostility {
             return;
         };
         let vm = VmId(0);
-        let (data, destination, pin) = (self.interrupt(), self.destination(), self.random.below(24) as u32);
+        let (data, destination) = (self.interrupt(), self.destination());
         let event = match self.random.below(8) {
             0 => Event::Vmm(VmmEvent::Inhibit {
                 pcpu,
                 vm,
                 reason: Inhibit::ALL[self.random.below(14) as usize],
                 inhibited: self.random.below(3) == 0,
-            }),
-            1..4 => Event::Vmm(VmmEvent::Line {
-                pcpu,
-                vm,
-                pin: pin % 4,
-                level: self.random.below(2) == 0,
             }),
             _ => Event::Vmm(VmmEvent::Msi {
                 pcpu,

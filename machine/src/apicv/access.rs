@@ -17,8 +17,6 @@ pub enum Exit {
         /// Whether the access is a write.
         write: bool,
     },
-    /// Reason 45: the interrupt with this vector has ended, and software notifies its device.
-    Eoi(u8),
     /// Reason 56: the value is stored and the instruction complete. Software carries out the effect.
     Write {
         /// Offset of the register in the page, in bytes.

@@ -5,7 +5,7 @@ use holdfast_abi::lapic as reg;
 use holdfast_abi::posted::{self, Control};
 use holdfast_abi::vmcs::InterruptStatus;
 
-use super::{Apicv, Exit, WriteOutcome};
+use super::{Apicv, WriteOutcome};
 
 impl<M: Memory> Apicv<'_, M> {
     fn requesting(&self) -> u8 {
@@ -63,11 +63,7 @@ impl<M: Memory> Apicv<'_, M> {
         self.remove(reg::ISR, vector);
         self.set_status(self.requesting(), self.highest(reg::ISR));
         self.update_priority();
-        if self.vmcs.exits_at_eoi(vector) {
-            WriteOutcome::Exit(Exit::Eoi(vector))
-        } else {
-            WriteOutcome::Evaluate
-        }
+        WriteOutcome::Evaluate
     }
 
     /// Carries out self-IPI virtualization.

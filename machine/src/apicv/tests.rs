@@ -251,22 +251,6 @@ fn ipis_that_hardware_does_not_send_trap_with_the_value_stored() {
 }
 
 #[test]
-fn an_eoi_of_a_level_interrupt_exits() {
-    let ram = vm();
-    let mut vmcs = control(0);
-    vmcs.eoi_exit[1] = 1 << (0x51 - 64);
-    let mut apic = Apicv::new(&ram, &mut vmcs).expect("it is on");
-    for (vector, end) in [
-        (0x51, WriteOutcome::Exit(Exit::Eoi(0x51))),
-        (0x52, WriteOutcome::Evaluate),
-    ] {
-        apic.write(reg::ICR_LOW, vector | reg::ICR_SHORTHAND_SELF);
-        assert_eq!(u32::from(apic.take()), vector);
-        assert_eq!(apic.write(reg::EOI, 0), end);
-    }
-}
-
-#[test]
 fn another_vector_is_no_notification() {
     let ram = vm();
     let mut vmcs = control(0);

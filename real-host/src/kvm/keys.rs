@@ -114,7 +114,6 @@ fn of_guest(vm: &Vm, is_stock: bool) -> Vec<(&'static str, &'static str)> {
         dormant: _,
         // It follows `inside`.
         nested: _,
-        split_irqchip,
         cpu_pm,
         realtime_hint: _,
         nice: _,
@@ -153,7 +152,6 @@ fn of_guest(vm: &Vm, is_stock: bool) -> Vec<(&'static str, &'static str)> {
         "nic" if nic != Nic::Vhost => NETWORK;
         "boot.exits" if exits => "the VMM emulates no PCI configuration space";
         "workload" if network => NETWORK;
-        "split_irqchip" if is_stock && split_irqchip => "a stock Linux needs the kernel's PIC and I/O APIC";
         "hackbench.threads" if is_stock && threads => "the program of a stock Linux starts processes";
         "numa" if is_stock && !vm.domains.is_empty() => "the VMM gives a stock Linux no table of NUMA nodes";
         "shares" if weighs => GROUPS;

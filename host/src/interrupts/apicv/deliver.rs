@@ -1,6 +1,6 @@
 //! Interrupts that software delivers to a vCPU with APICv, and the wakeup vector (`vmx_deliver_interrupt`).
 
-use holdfast_abi::{Memory, Vmcs, lapic as reg, posted};
+use holdfast_abi::{Memory, lapic as reg, posted};
 
 use crate::boundary::{Command, Cost, PcpuId, VcpuId};
 use crate::interrupts::apicv;
@@ -15,7 +15,12 @@ pub(crate) fn deliver(on: &mut Wings, vcpu: VcpuId, vector: u8, level: bool, ste
     if !on.is_virtualized(vcpu) {
         return false;
     }
-    set_trigger_mode(on, vcpu, vector, level);
+    let page = on.guests.vcpus[vcpu].apic.registers();
+    if level {
+        page.insert(reg::TMR, vector);
+    } else {
+        page.remove(reg::TMR, vector);
+    }
     let memory = on.memory();
     if !apicv::setup::descriptor(on, &memory, vcpu).post(vector) {
         return true;
@@ -45,28 +50,6 @@ pub(crate) fn deliver(on: &mut Wings, vcpu: VcpuId, vector: u8, level: bool, ste
         }
     }
     true
-}
-
-/// Sets TMR, and whether the end of `vector` exits. KVM takes the EOI-exit bitmap from the I/O APIC's routes. A
-/// level-triggered interrupt has such a route.
-fn set_trigger_mode(on: &mut Wings, vcpu: VcpuId, vector: u8, level: bool) {
-    let at = &mut on.guests.vcpus[vcpu];
-    let page = at.apic.registers();
-    if level {
-        page.insert(reg::TMR, vector);
-    } else {
-        page.remove(reg::TMR, vector);
-    }
-    if let Some(apicv) = at.virtualization.apicv() {
-        let mut control: Vmcs = apicv.vmcs.get();
-        let (word, bit) = (usize::from(vector / 64), 1u64 << (vector % 64));
-        control.eoi_exit[word] = if level {
-            control.eoi_exit[word] | bit
-        } else {
-            control.eoi_exit[word] & !bit
-        };
-        apicv.vmcs.set(control);
-    }
 }
 
 /// Handles the wakeup vector on `pcpu`: wakes the sleepers of its list that have a posted interrupt

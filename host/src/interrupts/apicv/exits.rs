@@ -1,10 +1,9 @@
-//! The exits that only APICv has.
+//! The exit that only APICv has.
 
 use holdfast_abi::lapic as reg;
 
 use crate::boundary::{Cost, VcpuId};
 use crate::interrupts::avic;
-use crate::interrupts::lapic::{Action, ApicRegisters};
 use crate::step::Step;
 use crate::wings::Wings;
 
@@ -23,13 +22,4 @@ pub(crate) fn write(on: &mut Wings, vcpu: VcpuId, offset: u32, value: u32, step:
         return on.act(vcpu, action, step);
     }
     avic::exits::complete_write(on, vcpu, offset, value, step);
-}
-
-/// Handles exit reason 45: `vcpu` has ended the interrupt with `vector`, whose end the bitmap reports. It is
-/// level-triggered unless the LAPIC was reset since.
-pub(crate) fn eoi(on: &mut Wings, vcpu: VcpuId, vector: u8, step: &mut Step<'_>) {
-    step.charge(Cost::ApicvExit, 1);
-    on.guests.vcpus[vcpu].counters.apicv_eoi += 1;
-    let level = on.guests.vcpus[vcpu].apic.registers().has(reg::TMR, vector);
-    on.act(vcpu, Action::Ended { vector, level }, step);
 }

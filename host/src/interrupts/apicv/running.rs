@@ -7,7 +7,7 @@ use holdfast_abi::vmcs::{self, InterruptStatus};
 use super::posting::{Descriptor, PostingFaults};
 use crate::boundary::{PcpuId, VcpuId};
 use crate::interrupts::apicv;
-use crate::interrupts::lapic::{ApicRegisters, RegisterPage};
+use crate::interrupts::lapic::ApicRegisters;
 use crate::interrupts::memory::{HostMemory, page_address};
 use crate::wings::Wings;
 
@@ -80,8 +80,6 @@ pub(crate) fn update(on: &mut Wings, vcpu: VcpuId) {
         control.pin = if wanted { vmcs::PIN_POSTED_INTERRUPTS } else { 0 };
         control.secondary = secondary;
         control.tertiary = if wanted && sends { vmcs::IPI_VIRTUALIZATION } else { 0 };
-        // Level-triggered interrupts may have been accepted, or restored, while the LAPIC was emulated.
-        control.eoi_exit = level_triggered(at.apic.registers());
         apicv.vmcs.set(control);
     }
     at.armed.window = false;
@@ -93,12 +91,6 @@ pub(crate) fn update(on: &mut Wings, vcpu: VcpuId) {
 pub(crate) fn forget(on: &Wings, vcpu: VcpuId) {
     let memory = on.memory();
     apicv::setup::descriptor(on, &memory, vcpu).forget();
-}
-
-/// Returns TMR in the format of the EOI-exit bitmap.
-fn level_triggered(page: &RegisterPage) -> [u64; 4] {
-    let word = |word: usize| u64::from(page.load(reg::TMR + word as u32 * reg::STRIDE));
-    core::array::from_fn(|at| word(2 * at) | word(2 * at + 1) << 32)
 }
 
 /// Moves interrupts posted for `vcpu` to its register page, and sets RVI and SVI (`vmx_sync_pir_to_irr`).

@@ -21,14 +21,10 @@ impl Wings {
         match action {
             Action::None => {}
             Action::Event => self.guests.request_event(vcpu),
-            Action::Ended { vector, level } => {
+            Action::Ended { vector } => {
                 self.guests.note_eoi(vcpu, vector);
                 self.guests.vcpus[vcpu].counters.eoi += 1;
                 self.guests.request_event(vcpu);
-                if level {
-                    let vm = self.guests.vcpus[vcpu].vm;
-                    self.lapic_eoi(vm, vcpu, vector, step);
-                }
             }
             Action::Send(message) => {
                 let at = &mut self.guests.vcpus[vcpu];

@@ -1,7 +1,7 @@
-//! Interrupt messages to LAPICs, decoded from an interrupt command, an MSI or a redirection entry.
+//! Interrupt messages to LAPICs, decoded from an interrupt command or an MSI.
 
 use holdfast_abi::lapic::{self as reg, DeliveryMode};
-use holdfast_abi::{ioapic, msi};
+use holdfast_abi::msi;
 
 /// The sender of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,8 +10,6 @@ pub(crate) enum Origin {
     Vcpu(u32),
     /// A device, by a message (MSI).
     Msi,
-    /// A device, by a pin of the I/O APIC.
-    Pin,
 }
 
 /// An interrupt message.
@@ -77,22 +75,6 @@ impl Message {
             assert: true,
             hint: address & msi::ADDRESS_REDIRECTION_HINT != 0,
         })
-    }
-
-    /// Returns the message that the redirection entry `entry` sends.
-    pub(crate) fn of_entry(entry: u64) -> Message {
-        Message {
-            origin: Origin::Pin,
-            vector: (entry & ioapic::ENTRY_VECTOR) as u8,
-            mode: DeliveryMode::of(entry as u32),
-            shorthand: reg::ICR_SHORTHAND_NONE,
-            logical: entry & ioapic::ENTRY_LOGICAL != 0,
-            destination: (entry >> ioapic::ENTRY_DESTINATION_SHIFT) as u32,
-            wide: false,
-            level: entry & ioapic::ENTRY_LEVEL != 0,
-            assert: true,
-            hint: false,
-        }
     }
 
     /// Returns whether its logical destination, in x2APIC's format, has the bit of the LAPIC with ID `id`.

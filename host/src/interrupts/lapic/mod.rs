@@ -41,8 +41,6 @@ pub(crate) enum Action {
     Ended {
         /// The vector of the interrupt.
         vector: u8,
-        /// It was level-triggered, so the I/O APIC must handle the end.
-        level: bool,
     },
     /// The message must be sent.
     Send(Message),
@@ -265,10 +263,7 @@ impl Lapic {
     /// Ends the interrupt in service.
     pub(crate) fn ended(&mut self) -> Action {
         match self.end_of_interrupt() {
-            Some(vector) => Action::Ended {
-                vector,
-                level: self.page.has(reg::TMR, vector),
-            },
+            Some(vector) => Action::Ended { vector },
             None => Action::Event,
         }
     }

@@ -86,7 +86,7 @@ impl Lapic {
     }
 
     /// Returns whether the host need not see the end of the interrupt in service: it is the one taken last, no other is
-    /// requested, and no I/O APIC waits for its end (KVM: `apic_sync_pv_eoi_to_guest`). `hides_next` is a fault planted
+    /// requested, and it is edge-triggered (KVM: `apic_sync_pv_eoi_to_guest`). `hides_next` is a fault planted
     /// by tests: requests are ignored.
     pub(crate) fn can_end_unseen(&self, hides_next: bool) -> bool {
         self.last_taken.is_some_and(|vector| {

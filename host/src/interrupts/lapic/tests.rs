@@ -108,7 +108,7 @@ fn what_hardware_has_taken_is_not_ended_unseen() {
     lapic.page.request(0x52, true);
     lapic.page.begin_service(0x52);
     lapic.hardware_switched();
-    assert!(!lapic.can_end_unseen(false), "the I/O APIC waits for the end of 0x52");
+    assert!(!lapic.can_end_unseen(false), "0x52 is level-triggered");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn only_an_end_that_changes_nothing_else_goes_unseen() {
     };
     assert!(!enabled().can_end_unseen(false), "no interrupt is in service");
     assert!(taken(false).can_end_unseen(false));
-    assert!(!taken(true).can_end_unseen(false), "the I/O APIC waits");
+    assert!(!taken(true).can_end_unseen(false), "it is level-triggered");
     for next in [0x31, 0x61] {
         let mut lapic = taken(false);
         lapic.accept(next, false);

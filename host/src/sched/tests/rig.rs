@@ -142,7 +142,7 @@ impl Rig {
                     self.push(at, What::Timer(true, group.0));
                 }
                 Timer::Slack(group) => self.push(at, What::Timer(false, group.0)),
-                Timer::Sleep(_) | Timer::Lapic(_) | Timer::Ioapic(_) => {
+                Timer::Sleep(_) | Timer::Lapic(_) => {
                     panic!("a timer of the host's own")
                 }
             }

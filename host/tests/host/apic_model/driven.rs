@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use holdfast_abi::lapic as reg;
-use holdfast_abi::{ioapic, msr, posted};
+use holdfast_abi::{msr, posted};
 use holdfast_host::{
     ApicRegisters, Command, Event, Exit, GuestState, HardwareEvent, HostConfig, HostInterrupt, Inhibits, Nanos, PcpuId,
     Run, SavedVcpu, VcpuId, VmConfig, VmId, VmmEvent,
@@ -59,10 +59,7 @@ impl Driven {
         setup.part.configure(&mut config);
         fault.configure(&mut config);
         let mut driver = Driver::new(&config, &places(1, VCPUS + 1, 1));
-        let vm = VmConfig {
-            split_irqchip: setup.split_irqchip,
-            ..VmConfig::default()
-        };
+        let vm = VmConfig::default();
         for range in [0..FIRST_VM, FIRST_VM..VCPUS] {
             let affinity: Vec<Vec<u32>> = range.clone().map(|pcpu| vec![pcpu]).collect();
             let vcpus = range.len() as u32;
@@ -312,17 +309,6 @@ impl Driven {
         }
     }
 
-    fn write_ioapic(&mut self, vcpu: u32, offset: u32, value: u32) {
-        self.exit(
-            vcpu,
-            Exit::MmioWrite {
-                address: ioapic::ADDRESS + u64::from(offset),
-                value: u64::from(value),
-                bytes: 4,
-            },
-        );
-    }
-
     /// Performs the act of `vcpu`, which runs.
     pub fn act(&mut self, vcpu: u32, act: Act) {
         let guest = &mut self.guests[vcpu as usize];
@@ -343,11 +329,6 @@ impl Driven {
                 self.hardware(vcpu).write_cr8(value);
                 self.evaluate(vcpu);
             }
-            Act::Ioapic { register, value, .. } => {
-                self.write_ioapic(vcpu, ioapic::SELECT, register);
-                self.write_ioapic(vcpu, ioapic::WINDOW, value);
-            }
-            Act::IoapicEoi { vector, .. } => self.write_ioapic(vcpu, ioapic::EOI, u32::from(vector)),
             Act::Interrupts { enabled, .. } => {
                 guest.state.interrupts_enabled = enabled;
                 self.evaluate(vcpu);
@@ -359,7 +340,7 @@ impl Driven {
             }
             Act::Halt { .. } => self.exit(vcpu, Exit::Hlt),
             Act::Disturb { .. } => guest.disturb = true,
-            Act::Msi { .. } | Act::Line { .. } => unreachable!("a device's"),
+            Act::Msi { .. } => unreachable!("a device's"),
         }
     }
 }
@@ -374,17 +355,9 @@ impl Delivers for Driven {
                 address,
                 data,
             })),
-            Act::Line { vm, pin, level } => self.handle(Event::Vmm(VmmEvent::Line {
-                pcpu: DEVICES,
-                vm: VmId(vm),
-                pin,
-                level,
-            })),
             Act::Page { vcpu, .. }
             | Act::Msr { vcpu, .. }
             | Act::Cr8 { vcpu, .. }
-            | Act::Ioapic { vcpu, .. }
-            | Act::IoapicEoi { vcpu, .. }
             | Act::Interrupts { vcpu, .. }
             | Act::Iret { vcpu }
             | Act::Halt { vcpu }

@@ -73,7 +73,6 @@ impl Fault {
             (Fault::LostNotRunning, Exit::AvicIncompleteIpi(ipi)) => fails(ipi, IpiFailure::TargetNotRunning),
             (Fault::LostInvalidTarget, Exit::AvicIncompleteIpi(ipi)) => fails(ipi, IpiFailure::InvalidTarget),
             (Fault::LostLevelEoi, Exit::AvicNoAccel { offset, .. }) => *offset == reg::EOI,
-            (Fault::LostLevelEoi, Exit::ApicvEoi { .. }) => true,
             (Fault::LostTrap, Exit::AvicNoAccel { offset, .. } | Exit::ApicvWrite { offset, .. }) => {
                 matches!(*offset, reg::LDR | reg::ID | reg::DFR)
             }

@@ -5,8 +5,7 @@
 //! virtualizes them. Where hardware differs from the emulated LAPIC by its manual, the reference says so
 //! (`reference/hardware.rs`).
 //!
-//! Programs are random, over several vCPUs of two VMs: register writes, interrupt commands, MSIs, lines, redirection
-//! entries, CR8, STI and CLI, HLT, mode switches. After every [`Act`] all come to rest: who can take an interrupt has
+//! Programs are random, over several vCPUs of two VMs: register writes, interrupt commands, MSIs, CR8, STI and CLI, HLT, mode switches. After every [`Act`] all come to rest: who can take an interrupt has
 //! taken it, into a handler that runs with interrupts masked until the program says otherwise.
 
 mod driven;
@@ -34,8 +33,6 @@ pub const VCPUS: u32 = 6;
 pub struct Setup {
     /// Lowest-priority interrupts go where the vector's number picks.
     pub vector_hashing: bool,
-    /// The I/O APIC is in user space. Nothing else may differ.
-    pub split_irqchip: bool,
     /// What virtualizes LAPICs.
     pub part: Part,
 }
@@ -49,10 +46,6 @@ pub enum Act {
     Msr { vcpu: u32, msr: u32, value: u64 },
     /// A vCPU writes CR8.
     Cr8 { vcpu: u32, value: u8 },
-    /// A vCPU writes a register of its VM's I/O APIC.
-    Ioapic { vcpu: u32, register: u32, value: u32 },
-    /// A vCPU writes the I/O APIC's EOI register.
-    IoapicEoi { vcpu: u32, vector: u8 },
     /// STI or CLI.
     Interrupts { vcpu: u32, enabled: bool },
     /// IRET from the handler of a non-maskable interrupt.
@@ -63,8 +56,6 @@ pub enum Act {
     Disturb { vcpu: u32 },
     /// A device signals.
     Msi { vm: u32, address: u64, data: u32 },
-    /// A device asserts its line, or does so no longer.
-    Line { vm: u32, pin: u32, level: bool },
 }
 
 /// What a vCPU takes.

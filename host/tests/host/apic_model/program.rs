@@ -137,7 +137,7 @@ fn act(shape: Shape, bytes: &mut Bytes<'_>, program: &mut Vec<Act>) {
         18 => program.push(Act::Halt { vcpu }),
         19 => program.push(Act::Iret { vcpu }),
         20 => program.push(Act::Disturb { vcpu }),
-        21..24 => {
+        21..29 => {
             let low = bytes.interrupt();
             program.push(Act::Msi {
                 vm: bytes.below(2),
@@ -148,22 +148,6 @@ fn act(shape: Shape, bytes: &mut Bytes<'_>, program: &mut Vec<Act>) {
                 data: low & !(1 << 11),
             });
         }
-        24..27 => program.push(Act::Line {
-            vm: bytes.below(2),
-            pin: bytes.below(3),
-            level: bytes.byte() & 1 == 1,
-        }),
-        27 => {
-            let low = (bytes.interrupt() & !(1 << 14)) ^ (u32::from(bytes.byte() < 128) << 15);
-            let (pin, masked) = (bytes.below(3), u32::from(bytes.byte() < 40) << 16);
-            for (register, value) in [(17 + 2 * pin, bytes.destination() << 24), (16 + 2 * pin, low | masked)] {
-                program.push(Act::Ioapic { vcpu, register, value });
-            }
-        }
-        28 => program.push(Act::IoapicEoi {
-            vcpu,
-            vector: bytes.vector(),
-        }),
         29 => {
             // INIT, SIPI, or both: the vCPU that got them can continue.
             let to = bytes.below(FIRST_VM);
@@ -230,30 +214,27 @@ fn rename(vcpu: u32, other: bool, program: &mut Vec<Act>) {
     });
 }
 
-/// A level-triggered interrupt from its line to its end. Hardware may be switched between any two steps, by a neighbor
+/// A level-triggered message from its arrival to its end. Hardware may be switched between any two steps, by a neighbor
 /// of the receiver.
 fn level(shape: Shape, vcpu: u32, bytes: &mut Bytes<'_>, program: &mut Vec<Act>) {
     let (vm, first, members) = match vcpu {
         0..FIRST_VM => (0, 0, FIRST_VM),
         _ => (1, FIRST_VM, VCPUS - FIRST_VM),
     };
-    let (pin, index, switches) = (bytes.below(3), bytes.below(members), bytes.byte());
+    let (index, switches) = (bytes.below(members), bytes.byte());
     let (to, neighbor) = (first + index, first + (index + 1) % members);
-    let low = 1 << 15 | u32::from(bytes.vector());
-    for (register, value) in [(17 + 2 * pin, index << 24), (16 + 2 * pin, low)] {
-        program.push(Act::Ioapic { vcpu, register, value });
-    }
-    let line = |level| Act::Line { vm, pin, level };
+    let message = Act::Msi {
+        vm,
+        address: 0xfee0_0000 | u64::from(index) << 12,
+        data: 1 << 15 | 1 << 14 | u32::from(bytes.vector()),
+    };
     let enable = Act::Interrupts {
         vcpu: to,
         enabled: true,
     };
-    for (step, act) in [line(true), enable, enable, line(false), enable]
-        .into_iter()
-        .enumerate()
-    {
+    for (step, act) in [message, enable, message, enable].into_iter().enumerate() {
         rename(neighbor, switches >> step & 1 != 0, program);
-        if step == 2 || step == 4 {
+        if step == 3 {
             write(shape, to, 0xb0, 0, program);
         }
         program.push(act);

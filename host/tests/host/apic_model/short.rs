@@ -169,24 +169,21 @@ fn what_comes_while_a_lapic_is_off_is_forgotten_when_it_is_switched_on() {
     }
 }
 
-/// Returns writes that make pin 0 of the I/O APIC level-triggered, with vector 0x51 for LAPIC 1.
-fn level_to_1() -> [Act; 2] {
-    [(0x11, 1 << 24), (0x10, 1 << 15 | 0x51)].map(|(register, value)| Act::Ioapic {
-        vcpu: 0,
-        register,
-        value,
-    })
+/// Returns a level-triggered message of a device with vector 0x51 for LAPIC 1.
+fn level_to_1() -> Act {
+    Act::Msi {
+        vm: 0,
+        address: holdfast_abi::msi::address(1),
+        data: holdfast_abi::msi::DATA_LEVEL | 0x51,
+    }
 }
 
 #[test]
 fn an_edge_is_no_level_although_its_vector_was_one_before_a_reset() {
     for part in PARTS {
         let mut both = Both::new(part);
-        both.run(&level_to_1());
-        let (vm, pin, level) = (0, 0, true);
         both.run(&[interrupts(1, true)]);
-        assert_eq!(both.run(&[Act::Line { vm, pin, level }]), 1, "{part:?}");
-        // No vCPU ends it: the I/O APIC waits.
+        assert_eq!(both.run(&[level_to_1()]), 1, "{part:?}");
         both.run(&init(0, 1));
         both.run(&[interrupts(1, true)]);
         assert_eq!(both.run(&ipi(0, 1, 0x51)), 1, "{part:?}");
@@ -215,53 +212,28 @@ fn logical_ids_of_both_modes_switch_avic_off() {
     assert!(both.driven.inhibits().is_empty() && both.are_on());
 }
 
-#[test]
-fn the_end_of_a_level_comes_to_the_ioapic() {
-    for part in PARTS {
-        let mut both = Both::new(part);
-        both.run(&level_to_1());
-        both.run(&[interrupts(1, true)]);
-        let (vm, pin, level) = (0, 0, true);
-        assert_eq!(both.run(&[Act::Line { vm, pin, level }]), 1, "{part:?}");
-        let end = [page(1, reg::EOI, 0), interrupts(1, true)];
-        assert_eq!(both.run(&end), 1, "{part:?}: it is still asserted");
-        let level = false;
-        assert_eq!(both.run(&[Act::Line { vm, pin, level }]), 0);
-        assert_eq!(both.run(&end), 0, "{part:?}");
-    }
-}
-
 /// Returns what switches the hardware of the first VM on, or off by an ID that is not its vCPU's.
 fn switch(on: bool) -> [Act; 1] {
     [page(2, reg::ID, if on { 2 } else { 9 } << 24)]
 }
 
 #[test]
-fn a_level_keeps_its_end_wherever_hardware_is_switched() {
+fn a_level_ends_wherever_hardware_is_switched() {
     for part in PARTS {
-        for steps in 0..16 {
-            // Whether hardware is on when the line is asserted, the interrupt is taken, ended, and ended again.
-            let [asserted, taken, ended, again] = [0, 1, 2, 3].map(|step| steps >> step & 1 != 0);
+        for steps in 0..8 {
+            // Whether hardware is on when the message comes, the interrupt is taken, and ended.
+            let [sent, taken, ended] = [0, 1, 2].map(|step| steps >> step & 1 != 0);
             let mut both = Both::new(part);
-            both.run(&level_to_1());
-            let line = |level| Act::Line { vm: 0, pin: 0, level };
             let end = [page(1, reg::EOI, 0), interrupts(1, true)];
-            let at = format!("{part:?}, {steps:04b}");
-            both.run(&switch(asserted));
-            assert_eq!(both.are_on(), asserted && part != Part::None, "{at}");
-            assert_eq!(both.run(&[line(true)]), 0, "{at}: it is masked");
+            let at = format!("{part:?}, {steps:03b}");
+            both.run(&switch(sent));
+            assert_eq!(both.are_on(), sent && part != Part::None, "{at}");
+            assert_eq!(both.run(&[level_to_1()]), 0, "{at}: it is masked");
             both.run(&switch(taken));
             assert_eq!(both.run(&[interrupts(1, true)]), 1, "{at}");
             both.run(&switch(ended));
-            assert_eq!(both.run(&end), 1, "{at}: it is still asserted");
-            assert_eq!(both.run(&[line(false)]), 0, "{at}");
-            both.run(&switch(again));
             assert_eq!(both.run(&end), 0, "{at}");
-            assert_eq!(
-                both.run(&[line(true)]),
-                1,
-                "{at}: the second end has reached the I/O APIC"
-            );
+            assert_eq!(both.run(&[level_to_1()]), 1, "{at}: the end has reached the LAPIC");
         }
     }
 }
@@ -306,7 +278,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// What is pending, in service and level-triggered on a host with any part goes on as that on any other: it is
-    /// taken in the same order, and the ends of the same interrupts go to the I/O APIC.
+    /// taken in the same order.
     #[test]
     fn a_lapic_goes_on_on_another_part(
         from in prop::sample::select(&PARTS[..]), to in prop::sample::select(&PARTS[..]),
@@ -342,10 +314,6 @@ proptest! {
         take(&mut pending, &mut serving);
         prop_assert_eq!(irr, pending.iter().copied().collect::<Vec<_>>());
         prop_assert_eq!(isr, serving.iter().copied().collect::<Vec<_>>());
-        if let Some(control) = driven.host.vmcs(VcpuId(1)) {
-            let exits: BTreeSet<u8> = (0..=255).filter(|&vector| control.exits_at_eoi(vector)).collect();
-            prop_assert_eq!(exits, levels);
-        }
         for _ in 0..30 {
             serving.pop_last();
             take(&mut pending, &mut serving);
@@ -364,22 +332,5 @@ fn an_interrupt_of_the_class_of_cr8_comes_when_that_falls() {
         both.run(&[cr8(4), interrupts(1, true)]);
         assert_eq!(both.run(&ipi(0, 1, 0x41)), 0, "{part:?}");
         assert_eq!(both.run(&[cr8(3)]), 1, "{part:?}");
-    }
-}
-
-#[test]
-fn a_hidden_ioapic_is_an_illegal_register_at_each_of_its_two_windows() {
-    for part in PARTS {
-        let mut both = Both::new(part);
-        let hides = base(0, 0xfec0_0000 | msr::APIC_BASE_ENABLE);
-        let writes = Act::Ioapic {
-            vcpu: 0,
-            register: 0x12,
-            value: 0x800e,
-        };
-        both.run(&[page(0, reg::LVT_ERROR, 0xfe), hides, interrupts(0, true), writes]);
-        // One error's interrupt is in service, the other's waits behind it.
-        let [pending, in_service, _] = both.driven.registers(0);
-        assert_eq!((pending, in_service), (vec![0xfe], vec![0xfe]), "{part:?}");
     }
 }

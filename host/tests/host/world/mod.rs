@@ -327,7 +327,7 @@ impl World {
                 Command::Reply { vcpu, value } => self.guest(vcpu).replies.push(value),
                 Command::ReplyCpuid { vcpu, value } => self.guest(vcpu).cpuid = value,
                 Command::SkipPause { .. } | Command::TaskWaits { .. } | Command::VmEnded { .. } => {}
-                Command::Resample { .. } | Command::InterceptCr8 { .. } | Command::AcceptIrq { .. } => {}
+                Command::InterceptCr8 { .. } | Command::AcceptIrq { .. } => {}
                 Command::InjectNmi { vcpu } => self.guest(vcpu).nmis += 1,
                 Command::SetCr8 { vcpu, value } => self.guest(vcpu).state.cr8 = value,
                 Command::Init { vcpu } => self.guest(vcpu).init(),

@@ -36,7 +36,6 @@ pub(super) static INTERRUPTS: &[Key] = &[
     key("vm.*.pv_send_ipi", vm!(Flag, host.pv_send_ipi)),
     key("vm.*.pv_tlb_flush", vm!(Flag, host.pv_tlb_flush)),
     key("vm.*.starts_cpus", vm!(Flag, host.waits_for_sipi)),
-    key("vm.*.split_irqchip", vm!(Flag, host.split_irqchip)),
     key("vm.*.apic_inhibits", vm!(Inhibits, host.apic_inhibits)).note(
         "A VM has such reasons by devices or guests that are not simulated: a timer chip that reinjects missed \
          interrupts (\"pit_reinj\"), encrypted memory (\"sev\"), automatic EOI of Hyper-V (\"hyperv\").",

@@ -91,7 +91,6 @@ impl Engine {
             // The guest's memory is kept for the report.
             Command::VmEnded { .. } => {}
             // No simulated device has resampled lines.
-            Command::Resample { .. } => {}
             Command::TaskWaits { task, pcpu } => self.task_waits(task, pcpu),
             other => self.apply_to_vcpu(other),
         }

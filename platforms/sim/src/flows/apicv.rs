@@ -53,10 +53,6 @@ impl Handle {
                 self.exit(Exit::ApicvWrite { offset, value });
                 return true;
             }
-            WriteOutcome::Exit(ApicvExit::Eoi(vector)) => {
-                self.exit(Exit::ApicvEoi { vector });
-                return true;
-            }
         }
         self.emit_access();
         true

@@ -186,7 +186,6 @@ pub fn exit_cause(exit: &Exit) -> Cause {
         Exit::AvicIncompleteIpi(_)
         | Exit::AvicNoAccel { .. }
         | Exit::ApicvWrite { .. }
-        | Exit::ApicvEoi { .. }
         | Exit::ApicWrite { .. }
         | Exit::ApicRead { .. }
         | Exit::MmioWrite { .. }

@@ -179,7 +179,6 @@ pub fn renamed(mut command: Command, number: impl Fn(VcpuId) -> VcpuId) -> Comma
         | Command::Ipi { .. }
         | Command::Notify { .. }
         | Command::Doorbell { .. }
-        | Command::Resample { .. }
         | Command::VmEnded { .. }
         | Command::TaskWaits { .. } => {}
     }

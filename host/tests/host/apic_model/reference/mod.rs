@@ -8,38 +8,20 @@ use super::{Act, Delivers, FIRST_VM, Setup, Taken, VCPUS};
 use apic::{Apic, Life, Message, Mode};
 use hardware::Sent;
 
-#[derive(Clone, Copy, Debug)]
-struct Pin {
-    entry: u64,
-    asserted: bool,
-}
-
-/// The reference model: all LAPICs and I/O APICs.
+/// The reference model: all LAPICs.
 pub struct Reference {
     setup: Setup,
     apics: Vec<Apic>,
-    pins: [[Pin; 24]; 2],
-    select: [u8; 2],
     /// For each VM whether a LAPIC that is on was ever moved.
     moved: [bool; 2],
 }
 
-const LEVEL: u64 = 1 << 15;
-const MASKED: u64 = 1 << 16;
-const REMOTE_IRR: u64 = 1 << 14;
-
 impl Reference {
     pub fn new(setup: Setup) -> Reference {
         let index = |vcpu: u32| if vcpu < FIRST_VM { vcpu } else { vcpu - FIRST_VM };
-        let pin = Pin {
-            entry: MASKED,
-            asserted: false,
-        };
         Reference {
             setup,
             apics: (0..VCPUS).map(|vcpu| Apic::new(index(vcpu))).collect(),
-            pins: [[pin; 24]; 2],
-            select: [0; 2],
             moved: [false; 2],
         }
     }
@@ -56,8 +38,7 @@ impl Reference {
         }
     }
 
-    /// Returns how many LAPICs have accepted it.
-    fn send(&mut self, vm: usize, message: &Message) -> u32 {
+    fn send(&mut self, vm: usize, message: &Message) {
         let mode = message.low >> 8 & 7;
         let named = |apic: &Apic, at: usize| {
             apic.mode != Mode::Off
@@ -77,46 +58,31 @@ impl Reference {
                 to = vec![least];
             }
         }
-        to.iter().map(|&at| u32::from(self.accept(at, message))).sum()
+        to.into_iter().for_each(|at| self.accept(at, message));
     }
 
-    fn accept(&mut self, at: usize, message: &Message) -> bool {
+    fn accept(&mut self, at: usize, message: &Message) {
         let apic = &mut self.apics[at];
         let level = message.low & 1 << 15 != 0;
         let vector = message.low as u8;
         match message.low >> 8 & 7 {
             mode @ (0 | 1) => {
                 apic.arbitration += mode;
-                if level && !message.asserted {
-                    false
-                } else if vector < 16 {
+                if vector < 16 && (message.asserted || !level) {
                     apic.error();
-                    false
-                } else {
-                    apic.request(vector, level)
+                } else if message.asserted || !level {
+                    apic.request(vector, level);
                 }
             }
             // KVM's own modes end a halt, and have no other visible effect.
-            3 => {
-                apic.kicked = true;
-                true
-            }
-            4 => {
-                apic.nmis = (apic.nmis + 1).min(if apic.in_nmi { 1 } else { 2 });
-                true
-            }
-            5 if level && !message.asserted => false,
+            3 => apic.kicked = true,
+            4 => apic.nmis = (apic.nmis + 1).min(if apic.in_nmi { 1 } else { 2 }),
+            5 if level && !message.asserted => {}
             // Both are the processor's to take, between two instructions: what comes with them finds the LAPIC as it
             // was.
-            5 => {
-                apic.init = true;
-                true
-            }
-            6 => {
-                apic.sipi = Some(vector);
-                true
-            }
-            _ => false,
+            5 => apic.init = true,
+            6 => apic.sipi = Some(vector),
+            _ => {}
         }
     }
 
@@ -147,7 +113,7 @@ impl Reference {
         let apic = &mut self.apics[at];
         match offset {
             0x80 => apic.tpr = value as u8,
-            0xb0 => self.end(at),
+            0xb0 => drop(apic.isr.pop_last()),
             0xf0 => {
                 apic.enabled = value & 0x100 != 0;
                 if !apic.enabled {
@@ -162,79 +128,6 @@ impl Reference {
             }
             _ => {}
         }
-    }
-
-    fn end(&mut self, at: usize) {
-        let Some(vector) = self.apics[at].isr.pop_last() else {
-            return;
-        };
-        if self.apics[at].tmr.contains(&vector) {
-            self.end_pins(Self::vm_of(at), vector);
-        }
-    }
-
-    fn end_pins(&mut self, vm: usize, vector: u8) {
-        for pin in 0..24 {
-            let entry = &mut self.pins[vm][pin].entry;
-            if *entry as u8 == vector && *entry & REMOTE_IRR != 0 {
-                *entry &= !REMOTE_IRR;
-                self.offer(vm, pin);
-            }
-        }
-    }
-
-    /// Sends a level that is up, unmasked and not being served.
-    fn offer(&mut self, vm: usize, pin: usize) {
-        let Pin { entry, asserted } = self.pins[vm][pin];
-        if asserted && entry & LEVEL != 0 && entry & (MASKED | REMOTE_IRR) == 0 && self.send_pin(vm, entry) > 0 {
-            self.pins[vm][pin].entry |= REMOTE_IRR;
-        }
-    }
-
-    fn send_pin(&mut self, vm: usize, entry: u64) -> u32 {
-        let message = Message {
-            sender: None,
-            low: entry as u32 & 0x87ff,
-            logical: entry & 1 << 11 != 0,
-            destination: (entry >> 56) as u32,
-            wide: false,
-            hint: false,
-            asserted: true,
-        };
-        self.send(vm, &message)
-    }
-
-    fn line(&mut self, vm: usize, pin: usize, level: bool) {
-        let this = &mut self.pins[vm][pin];
-        let rises = level && !this.asserted;
-        this.asserted = level;
-        let entry = this.entry;
-        if entry & LEVEL != 0 {
-            self.offer(vm, pin);
-        } else if rises && entry & MASKED == 0 {
-            self.send_pin(vm, entry);
-        }
-    }
-
-    fn write_ioapic(&mut self, vm: usize, register: u32, value: u32) {
-        self.select[vm] = register as u8;
-        let Some(half) = (register & 0xff).checked_sub(0x10) else {
-            return;
-        };
-        let pin = (half / 2) as usize;
-        if pin >= 24 {
-            return;
-        }
-        let entry = &mut self.pins[vm][pin].entry;
-        *entry = if half % 2 == 1 {
-            *entry & 0xffff_ffff | u64::from(value >> 24) << 56
-        } else {
-            *entry & !0x1_afff | u64::from(value) & 0x1_afff
-        };
-        if *entry & LEVEL == 0 {
-            *entry &= !REMOTE_IRR;
-        }
-        self.offer(vm, pin);
     }
 
     fn write_base(&mut self, at: usize, value: u64) {
@@ -332,11 +225,6 @@ impl Reference {
         }
     }
 
-    fn hides_ioapic(&self, vcpu: u32) -> bool {
-        let apic = &self.apics[vcpu as usize];
-        apic.mode == Mode::XApic && apic.base == 0xfec0_0000
-    }
-
     fn deliver_all(&mut self) {
         for apic in &mut self.apics {
             apic.take_init();
@@ -380,20 +268,6 @@ impl Delivers for Reference {
                     apic.tpr = value << 4;
                 }
             }
-            // A LAPIC that is moved to the I/O APIC's place hides it; no register is at the offsets of its windows.
-            Act::IoapicEoi { vcpu, .. } if runs(vcpu) && self.hides_ioapic(vcpu) => {
-                self.apics[vcpu as usize].error();
-            }
-            // The guest writes to two windows, and may take the first error's interrupt between them.
-            Act::Ioapic { vcpu, .. } if runs(vcpu) && self.hides_ioapic(vcpu) => {
-                self.apics[vcpu as usize].error();
-                self.deliver_all();
-                self.apics[vcpu as usize].error();
-            }
-            Act::Ioapic { vcpu, register, value } if runs(vcpu) => {
-                self.write_ioapic(Self::vm_of(vcpu as usize), register, value);
-            }
-            Act::IoapicEoi { vcpu, vector } if runs(vcpu) => self.end_pins(Self::vm_of(vcpu as usize), vector),
             Act::Interrupts { vcpu, enabled } if runs(vcpu) => self.apics[vcpu as usize].interrupts = enabled,
             Act::Iret { vcpu } if runs(vcpu) => self.apics[vcpu as usize].in_nmi = false,
             Act::Halt { vcpu } if runs(vcpu) => self.apics[vcpu as usize].life = Life::Halted,
@@ -409,7 +283,6 @@ impl Delivers for Reference {
                 };
                 self.send(vm as usize, &message);
             }
-            Act::Line { vm, pin, level } => self.line(vm as usize, pin as usize, level),
             _ => {}
         }
         self.deliver_all();

@@ -48,9 +48,6 @@ pub const KVM_FEATURE_PV_SCHED_YIELD: u32 = 1 << 13;
 /// EAX of [`KVM_FEATURES`]: destinations of MSIs have 15 bits ([`crate::msi::ADDRESS_EXTENDED_SHIFT`]).
 pub const KVM_FEATURE_MSI_EXT_DEST_ID: u32 = 1 << 15;
 
-/// EAX of [`KVM_FEATURES`]: the host uses the hints on locks in the steal-time record ([`crate::LockHint`]). No KVM
-/// sets this bit.
-pub const FEATURE_LOCK_HINT: u32 = 1 << 31;
 
 /// EDX of [`KVM_FEATURES`]: no vCPU is ever preempted for an unbounded time.
 pub const KVM_HINTS_REALTIME: u32 = 1 << 0;

@@ -31,6 +31,6 @@ pub mod vmcs;
 pub mod vtd;
 
 pub use memory::Memory;
-pub use steal_time::{LockHint, StealTime};
+pub use steal_time::StealTime;
 pub use vmcb::Vmcb;
 pub use vmcs::Vmcs;

@@ -18,7 +18,6 @@ const GUEST: GuestState = GuestState {
     cr8: 0,
     undelivered: None,
     pv_eoi: false,
-    lock_hint: holdfast_abi::LockHint { holder: 0, waiter: 0 },
 };
 
 /// With `paired`, the two vCPUs of each pCPU are one guest's.

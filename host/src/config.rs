@@ -169,9 +169,6 @@ pub struct VmConfig {
     pub pv_tlb_flush: bool,
     /// Whether the host offers the steal-time record (KVM_FEATURE_STEAL_TIME).
     pub steal_time: bool,
-    /// Whether the host offers to use hints on locks (`holdfast_abi::LockHint`), which the guest writes to the
-    /// steal-time record. A proposal of this project.
-    pub lock_hints: bool,
     /// Whether the host maintains the preempted flag of the steal-time record (4.10, uncertain).
     pub preempted_flag: bool,
     /// The guest's CPU 0 starts the others by INIT and SIPI, one after another, as on real hardware. Otherwise all
@@ -222,11 +219,6 @@ pub struct VmConfig {
 }
 
 impl VmConfig {
-    /// Whether the guest may name holders and waiters of locks.
-    pub(crate) fn offers_lock_hints(&self) -> bool {
-        self.lock_hints && self.steal_time
-    }
-
     /// Whether waiters for locks may halt and be kicked. Where HLT does not exit, KVM withdraws the feature
     /// (`kvm_update_cpuid_runtime`).
     pub(crate) fn offers_unhalt(&self) -> bool {
@@ -244,7 +236,6 @@ impl Default for VmConfig {
             poll_control: false,
             pv_tlb_flush: false,
             steal_time: true,
-            lock_hints: false,
             preempted_flag: true,
             waits_for_sipi: false,
             nested: false,

@@ -76,8 +76,6 @@ counters! {
     directed_yield_successful,
     /// Directed yields done to a thread that was preempted in the VMM's user space (not in KVM).
     directed_yield_userspace,
-    /// Directed yields done to a vCPU that the guest named as holder or next waiter (not in KVM).
-    directed_yield_hinted,
     /// Preemptions of the thread that the guest could see in its steal-time record.
     preemption_reported,
     /// Preemptions of the thread that the guest could not see.

@@ -36,8 +36,6 @@ pub struct SpinFaults {
     pub window_stays: bool,
     /// A kick of a vCPU to itself yields to itself.
     pub self_kick_yields: bool,
-    /// A hint may name a vCPU of another VM.
-    pub hint_crosses: bool,
     /// A later thread with the same number is taken for the ended one.
     pub dead_threads_stay: bool,
 }

@@ -12,7 +12,7 @@
 //! - `interrupts/`: LAPIC, MSIs, PV EOI, PV IPI. `interrupts/mod.rs` is the one door: no code outside names
 //!   AVIC or APICv. `handshake.rs` and `posting.rs` have the memory operations by which hardware and hypervisor agree,
 //!   over any memory, so that loom explores them.
-//! - `pause/`: pause exits (`pause/mod.rs` `on_spin`), hints of guests, and windows. Each kernel's handling is a preset
+//! - `pause/`: pause exits (`pause/mod.rs` `on_spin`), and windows. Each kernel's handling is a preset
 //!   in `pause/config.rs`.
 //! - `sched/`: one machinery of entities, queues and groups (`hierarchy.rs`) that asks a policy (`cfs.rs`, `eevdf.rs`)
 //!   what to do within a queue. A version is a set of parameters (`sched/config.rs`).

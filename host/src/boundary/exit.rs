@@ -1,6 +1,5 @@
 //! Reasons of exits from guest mode, and kinds of host interrupts.
 
-use holdfast_abi::LockHint;
 use holdfast_abi::avic::{IncompleteIpi, Unaccelerated};
 
 #[cfg(doc)]
@@ -20,9 +19,6 @@ pub struct GuestState {
     /// Bit 0 of the byte that [`Command::PvEoi`] set before this entry. The exit tests and clears it atomically.
     /// Ignored if there was no such command.
     pub pv_eoi: bool,
-    /// What the vCPU's steal-time record says of the lock for which it waits. Any value can come. The default if the
-    /// guest has no record, or is not offered the hint.
-    pub lock_hint: LockHint,
 }
 
 /// Why a vCPU left guest mode. The guest chooses the operands: any value can come.

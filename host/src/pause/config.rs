@@ -47,9 +47,6 @@ pub struct YieldFilters {
     /// Described in docs/spec/host.md, "IPI-aware yield". A pending interrupt makes a vCPU a candidate. If no
     /// vCPU fits, any preempted one is tried.
     pub ipi_aware: bool,
-    /// A vCPU that spins or halts for a lock yields first to the lock's holder, then to the waiter in front of it, if
-    /// the guest names them (`vm.*.lock_hints`). A proposal of this project, in no kernel.
-    pub hinted: bool,
 }
 
 impl YieldFilters {
@@ -63,7 +60,6 @@ impl YieldFilters {
         ready: false,
         pending_interrupt: false,
         ipi_aware: false,
-        hinted: false,
     };
     /// 3.6 to 3.8.
     pub const LINUX_3_6: YieldFilters = YieldFilters {

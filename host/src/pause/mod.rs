@@ -5,7 +5,6 @@
 //! - **A hint**: a wrong choice costs time, never correctness.
 
 pub(crate) mod config;
-pub(crate) mod hint;
 mod ipi;
 pub(crate) mod search;
 pub(crate) mod window;
@@ -64,9 +63,6 @@ fn yield_to_another(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> After 
         && let Some(receiver) = on.guests.confirmed_receiver(vcpu, step.now)
         && search::look(on, &search, receiver, step) == Attempt::Boosted
     {
-        return After::Reschedule;
-    }
-    if hint::yield_as_hinted(on, &search, step) {
         return After::Reschedule;
     }
     let mut end = search::round(on, &mut search, step);

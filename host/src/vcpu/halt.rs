@@ -4,7 +4,6 @@
 
 use crate::boundary::{Cost, Run, VcpuId, VcpuState};
 use crate::config::HostConfig;
-use crate::pause::hint;
 use crate::step::Step;
 use crate::vcpu::after::Resume;
 use crate::vcpu::{Activity, MpState};
@@ -79,7 +78,6 @@ fn block(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
     at.halt.blocked_at.get_or_insert(step.now);
     at.set_state(VcpuState::Blocked, step);
     on.block(vcpu, step.pcpu);
-    hint::yield_before_sleep(on, vcpu, step);
     on.threads.sched.sleep(step.pcpu);
 }
 

@@ -72,7 +72,7 @@ proptest! {
             (lapic[reg::ID as usize / 16], lapic[reg::LDR as usize / 16]) = (0, 1);
         }
         let saved = SavedVcpu {
-            guest: GuestState { interrupts_enabled, cpl, cr8, undelivered: None, pv_eoi: false, lock_hint: Default::default() },
+            guest: GuestState { interrupts_enabled, cpl, cr8, undelivered: None, pv_eoi: false },
             mp_state,
             pv_unhalted,
             pending,

@@ -15,7 +15,6 @@ const GUEST: GuestState = GuestState {
     cr8: 0,
     undelivered: None,
     pv_eoi: false,
-    lock_hint: holdfast_abi::LockHint { holder: 0, waiter: 0 },
 };
 
 /// A host with a list of explicit events.

@@ -1,7 +1,6 @@
 //! Whom a pause exit yields to, over time: the round, the spinners' turns, the IPI that is not answered; and each with
 //! a fault planted.
 
-use holdfast_abi::LockHint;
 use holdfast_host::{Command, Exit, HostConfig, PauseHandling, Planted, SpinFaults, VcpuState, VmConfig, YieldFilters};
 
 use crate::spin::spinner;
@@ -236,65 +235,4 @@ fn a_search_costs_as_many_looks_as_it_takes_however_large_the_guest_is() {
         // Everyone else is preempted: the first candidate is the right one.
         assert_eq!((looks, charged), (exits, exits), "{vcpus} vCPUs");
     }
-}
-
-/// Returns the first target of vCPU 0, which spins or halts with `hint` in its record. The three others share pCPU 1
-/// with the vCPUs of another VM.
-fn hinted_target(exit: Exit, hint: LockHint, offered: bool, faults: SpinFaults) -> Option<u32> {
-    let mut pause = PauseHandling::DIRECTED_YIELD_2011;
-    pause.filters.hinted = true;
-    let mut config = host(pause, faults);
-    config.halt_poll_ns = 0;
-    let mut world = World::new(&config, &places(1, 2, 1));
-    let mut waiter = Guest::script(vec![Op::Compute(50 * MS), Op::Exit(exit)]);
-    waiter.state.lock_hint = hint;
-    let mut guests = vec![waiter];
-    guests.extend((0..3).map(|_| Guest::hog()));
-    let vm = VmConfig {
-        lock_hints: offered,
-        ..VmConfig::default()
-    };
-    let affinity = vec![vec![0], vec![1], vec![1], vec![1]];
-    world.add_vm(&vm, &affinity, guests);
-    world.add_vm(
-        &VmConfig::default(),
-        &[vec![1], vec![1]],
-        vec![Guest::hog(), Guest::hog()],
-    );
-    first_target(world)
-}
-
-#[test]
-fn a_waiter_yields_first_to_whom_its_guest_names_and_to_no_vcpu_of_another_vm() {
-    let whole = SpinFaults::default();
-    let hint = |holder, waiter| LockHint { holder, waiter };
-    // The round begins behind vCPU 0.
-    let usual = hinted_target(Exit::Pause, hint(0, 0), true, whole);
-    let running = usual.expect("two of three wait") == 1;
-    let (first, other) = if running { (1, 2) } else { (2, 3) };
-    assert_eq!(usual, Some(first));
-    for (named, found) in [
-        (hint(other + 1, 0), other),
-        (hint(0, other + 1), other),
-        (hint(first + 1, other + 1), first),
-        // Its own number, vCPUs of the other VM, and none at all.
-        (hint(1, other + 1), other),
-        (hint(5, 6), first),
-        (hint(u32::MAX, 1), first),
-    ] {
-        assert_eq!(hinted_target(Exit::Pause, named, true, whole), Some(found), "{named:?}");
-    }
-    assert_eq!(
-        hinted_target(Exit::Pause, hint(other + 1, 0), false, whole),
-        Some(first),
-        "not offered"
-    );
-    assert_eq!(hinted_target(Exit::Hlt, hint(other + 1, 0), true, whole), Some(other));
-    assert_eq!(hinted_target(Exit::Hlt, hint(0, 0), true, whole), None);
-    let crosses = SpinFaults {
-        hint_crosses: true,
-        ..whole
-    };
-    let crossed = [5, 6].map(|named| hinted_target(Exit::Pause, hint(named, 0), true, crosses));
-    assert!(crossed.iter().any(|to| to.is_some_and(|to| to > 3)), "{crossed:?}");
 }

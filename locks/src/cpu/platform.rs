@@ -259,11 +259,6 @@ pub unsafe trait Platform {
     #[inline(always)]
     fn wait_ends(&self) {}
 
-    /// Tells the hypervisor that the caller waits for a lock: behind `holder`, which has just taken the lock, or behind
-    /// `waiter`, which stands directly in front of it in the queue. Both `None`: it waits no longer. A hint.
-    #[inline(always)]
-    fn waits_behind(&self, _holder: Option<CpuId>, _waiter: Option<CpuId>) {}
-
     /// Counts an event of a native lock, which has no [`Recorder`](crate::Recorder). A platform may forward it to its
     /// recorder.
     #[inline(always)]

@@ -323,11 +323,7 @@ fn wait_through_queue<P: Nodes, F: Flavor<P>>(cpu: &P, word: &P::Word, me: &Wait
         F::link(cpu, me, previous);
         // ORDERING: Release; pairs with the Acquire in `successor`: the predecessor may then write to the node.
         cpu.store(&cpu.nodes().at::<F::Layout>(previous).next, me.code, Release);
-        let front = Some(F::Layout::decode(previous).0);
-        cpu.waits_behind(None, front);
         turn = F::wait_in_queue(cpu, word, me, previous);
-        // The waiter that was in front has just taken the lock, unless another CPU took it past the queue.
-        cpu.waits_behind(front, None);
     }
     let seen = match turn {
         Turn::Head => F::wait_at_head(cpu, word, me),
@@ -335,9 +331,6 @@ fn wait_through_queue<P: Nodes, F: Flavor<P>>(cpu: &P, word: &P::Word, me: &Wait
         Turn::HeadHolding => Some(cpu.load(word, Relaxed) | LOCKED),
         Turn::Left => None,
     };
-    if previous != 0 {
-        cpu.waits_behind(None, None);
-    }
     if let Some(seen) = seen {
         leave_as_head::<P, F>(cpu, word, me, seen);
     }

@@ -107,7 +107,6 @@ fn of_guest(vm: &Vm, is_stock: bool) -> Vec<(&'static str, &'static str)> {
         pv_tlb_flush: _,
         poll_control: _,
         steal_time,
-        lock_hints,
         preempted_flag,
         waits_for_sipi,
         // It follows `from`.
@@ -145,7 +144,6 @@ fn of_guest(vm: &Vm, is_stock: bool) -> Vec<(&'static str, &'static str)> {
         "lock" if registered => "the guest image has the locks of the crate `locks` only";
         "parent" if vm.group.is_some() => GROUPS;
         "preempted_flag" if steal_time && !preempted_flag => "KVM keeps the flag wherever it offers steal_time";
-        "lock_hints" if lock_hints => "no KVM uses hints on locks";
         "starts_cpus" if waits_for_sipi => "the VMM starts all CPUs of a guest at once";
         "apic_inhibits" if !apic_inhibits.is_empty() => "KVM finds the reasons itself";
         "cpu_pm" if cpu_pm && !passes_halts() => "this host's KVM cannot pass HLT and PAUSE through to a guest";

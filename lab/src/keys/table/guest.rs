@@ -90,7 +90,6 @@ pub(super) static GUEST: &[Key] = &[
         .range(1.0, 4e9)
         .unit("iterations"),
     key("vm.*.wait_early_preempted", vm!(Flag, boot.wait_early_preempted)),
-    key("vm.*.lock_hints", vm!(Flag, host.lock_hints)),
     key("vm.*.nopvspin", vm!(Flag, boot.kernel.nopvspin)),
     key("vm.*.shared_cache", vm!(Flag, boot.kernel.shared_cache)),
     key("vm.*.owner_spinning", vm!(Choice, boot.kernel.owner_spinning)).note(

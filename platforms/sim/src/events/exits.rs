@@ -68,7 +68,6 @@ impl Engine {
             None => false,
         };
         let this = &self.vcpus[vcpu];
-        let lock_hint = self.vms[this.vm].fixed.memory.steal_time[this.number as usize].lock_hint();
         GuestState {
             // A vector that was injected and not yet taken has entered its handler, which runs with interrupts masked.
             interrupts_enabled: this.interrupts.enabled && this.interrupts.vector.is_none(),
@@ -76,7 +75,6 @@ impl Engine {
             cr8: this.interrupts.cr8,
             undelivered: None,
             pv_eoi,
-            lock_hint,
         }
     }
 

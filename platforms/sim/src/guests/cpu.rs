@@ -4,7 +4,7 @@
 
 use core::sync::atomic::Ordering;
 
-use holdfast_abi::{LockHint, StealTime};
+use holdfast_abi::StealTime;
 use holdfast_guest::Cpu;
 use holdfast_host::{Exit, VmId};
 use holdfast_locks::{Budget, CpuId, Interrupts, LockStats, NodeTable, Nodes, Numa, Paravirt, Platform, WaitTable};
@@ -228,19 +228,6 @@ unsafe impl Platform for SimCpu {
     #[inline]
     fn count(&self, event: holdfast_locks::Event) {
         holdfast_locks::Recorder::add(&self.fixed().locks.stats, event, 1);
-    }
-
-    #[inline]
-    fn waits_behind(&self, holder: Option<CpuId>, waiter: Option<CpuId>) {
-        if self.fixed().settings.lock_hints {
-            let name = |cpu: Option<CpuId>| cpu.map_or(0, |cpu| cpu.0 + 1);
-            let store = self.with(|engine| engine.hardware.costs.store);
-            self.handle.work(store);
-            self.steal_time(self.cpu()).set_lock_hint(LockHint {
-                holder: name(holder),
-                waiter: name(waiter),
-            });
-        }
     }
 
     fn contention_begin(&self, lock: &SimWord) {

@@ -29,8 +29,6 @@ pub struct Settings {
     pub wait_early_preempted: bool,
     /// Time that the VMM's device model works on an access.
     pub device: Picos,
-    /// The host uses hints on locks.
-    pub lock_hints: bool,
     /// HLT, MWAIT and PAUSE do not exit.
     pub cpu_pm: bool,
     /// The firmware's proximity domain of each vCPU; empty if the firmware has no such table.

@@ -371,7 +371,6 @@ fn new_vm(config: &VmConfig, first_vcpu: VcpuId, (seed, number): (u64, u32), fau
                 spin_threshold: config.boot.spin_threshold,
                 wait_early_preempted: config.boot.wait_early_preempted,
                 device: Picos::from_nanos(config.host.device_ns),
-                lock_hints: config.host.lock_hints && config.host.steal_time,
                 cpu_pm: config.host.cpu_pm,
                 domains: config.domains.clone().into(),
             },

@@ -24,7 +24,6 @@ const REFUSED: &[&str] = &[
     "boot.exits",
     "cpu_pm",
     "inside",
-    "lock_hints",
     "netperf.transactions",
     "nic",
     "parent",

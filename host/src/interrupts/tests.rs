@@ -173,27 +173,6 @@ fn a_doorbell_wakes_the_thread_of_its_device_only() {
 }
 
 #[test]
-fn an_answer_ends_the_wait_for_the_same_interrupt_only() {
-    let mut host = host(|_| ());
-    let guests = &mut host.wings.guests;
-    let sent = |guests: &crate::guests::Guests| guests.vcpus[V0].spin.ipi.sent.map(|(to, vector, _)| (to, vector));
-    guests.note_ipi(V0, V0, 0x41, 1);
-    assert_eq!(sent(guests), None, "an interrupt to itself");
-    guests.note_ipi(V0, V1, 0x41, 1);
-    guests.note_eoi(V1, 0x42);
-    assert_eq!(sent(guests), Some((1, 0x41)), "another one has ended");
-    guests.note_eoi(V1, 0x41);
-    assert_eq!(sent(guests), None);
-    // The sender waits for a later one.
-    for later in [(1, 0x42), (0, 0x41), (0, 0x42)] {
-        guests.note_ipi(V0, V1, 0x41, 1);
-        guests.vcpus[V0].spin.ipi.sent = Some((later.0, later.1, 2));
-        guests.note_eoi(V1, 0x41);
-        assert_eq!(sent(guests), Some(later));
-    }
-}
-
-#[test]
 fn entries_of_large_pid_tables_name_the_vcpus_of_their_own_vm() {
     let mut host = host(with_apicv);
     let large = host.add_vm(&VmConfig::default(), 5_000, &[]).expect("a valid vm");

@@ -41,12 +41,6 @@ pub struct YieldFilters {
     pub ready: bool,
     /// 6.9: a vCPU preempted in user mode is a candidate all the same if an interrupt is pending for it.
     pub pending_interrupt: bool,
-    /// A spinner yields first to the vCPU whose IPI acknowledgement it waits for. Proposed in 2025, in no kernel
-    /// (uncertain).
-    ///
-    /// Described in docs/spec/host.md, "IPI-aware yield". A pending interrupt makes a vCPU a candidate. If no
-    /// vCPU fits, any preempted one is tried.
-    pub ipi_aware: bool,
 }
 
 impl YieldFilters {
@@ -59,7 +53,6 @@ impl YieldFilters {
         in_kernel: false,
         ready: false,
         pending_interrupt: false,
-        ipi_aware: false,
     };
     /// 3.6 to 3.8.
     pub const LINUX_3_6: YieldFilters = YieldFilters {

@@ -1,11 +1,9 @@
 //! Pause exits: handling a vCPU that spins (docs/spec/host.md, "Pause exits").
 //!
-//! - **Bounded**: a pause exit examines each other vCPU of the VM at most once, or twice with the relaxed pass of the
-//!   IPI-aware proposal.
+//! - **Bounded**: a pause exit examines each other vCPU of the VM at most once.
 //! - **A hint**: a wrong choice costs time, never correctness.
 
 pub(crate) mod config;
-mod ipi;
 pub(crate) mod search;
 pub(crate) mod window;
 
@@ -49,26 +47,14 @@ fn pause_sleep(on: &mut Wings, vcpu: VcpuId, ns: u64, step: &mut Step<'_>) -> Af
 /// 2.6.39 and later: searches the vCPUs from behind the one boosted last. The first that the scheduler accepts is
 /// boosted.
 fn yield_to_another(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> After {
-    let filters = on.config.pause.filters;
     let at = &mut on.guests.vcpus[vcpu];
     // Stays set until re-entry: after a yield this vCPU still spins, so it is a poor yield target.
     at.spin.in_loop = true;
     let mut search = Search {
         spinner: vcpu,
         in_kernel: at.guest.cpl == 0,
-        tries: filters.tries,
-        relaxed: false,
+        tries: on.config.pause.filters.tries,
     };
-    if filters.ipi_aware
-        && let Some(receiver) = on.guests.confirmed_receiver(vcpu, step.now)
-        && search::look(on, &search, receiver, step) == Attempt::Boosted
-    {
-        return After::Reschedule;
-    }
-    let mut end = search::round(on, &mut search, step);
-    if end == Attempt::Unsuitable && filters.ipi_aware {
-        search.relaxed = true;
-        end = search::round(on, &mut search, step);
-    }
+    let end = search::round(on, &mut search, step);
     After::reschedule_if(end == Attempt::Boosted)
 }

@@ -26,8 +26,6 @@ pub(super) struct Search {
     pub(super) in_kernel: bool,
     /// Undercommitted candidates until the search gives up. 0: it never does.
     pub(super) tries: u32,
-    /// A candidate needs only to be preempted.
-    pub(super) relaxed: bool,
 }
 
 /// Looks at each other vCPU of the VM once, until one is boosted or the search gives up.
@@ -51,7 +49,7 @@ pub(super) fn round(on: &mut Wings, search: &mut Search, step: &mut Step<'_>) ->
 }
 
 /// Examines the vCPU with index `candidate`, and yields to it if the filters allow it.
-pub(super) fn look(on: &mut Wings, search: &Search, candidate: u32, step: &mut Step<'_>) -> Attempt {
+fn look(on: &mut Wings, search: &Search, candidate: u32, step: &mut Step<'_>) -> Attempt {
     step.charge(Cost::SpinCandidate, 1);
     let spinner = &mut on.guests.vcpus[search.spinner];
     let vm = spinner.vm;
@@ -87,16 +85,12 @@ fn is_candidate(at: &mut Vcpu, filters: &YieldFilters, stays: bool, search: &Sea
     if sleeps || at.state == VcpuState::InGuest {
         return false;
     }
-    if search.relaxed {
-        return at.thread.preempted;
-    }
     let waits = at.thread.preempted || (filters.ready && at.thread.ready);
     if filters.preempted && !waits {
         return false;
     }
     let hopeless = at.thread.preempted && search.in_kernel && !at.thread.preempted_in_kernel;
-    let interrupts = filters.pending_interrupt || filters.ipi_aware;
-    if filters.in_kernel && hopeless && !(interrupts && at.has_interrupt()) {
+    if filters.in_kernel && hopeless && !(filters.pending_interrupt && at.has_interrupt()) {
         return false;
     }
     if !filters.eligibility || !at.spin.in_loop {
@@ -142,7 +136,6 @@ mod tests {
         spinner: VcpuId(1),
         in_kernel: true,
         tries: 0,
-        relaxed: false,
     };
 
     /// Returns four results of the filter for a vCPU that is itself in the handler, or is not.

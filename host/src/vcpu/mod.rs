@@ -28,7 +28,7 @@ use crate::interrupts::VcpuApic;
 use crate::interrupts::lapic::Lapic;
 use crate::step::Step;
 
-pub(crate) use state::{Activity, Armed, Halt, IpiRecord, Mode, Pid, PvEoi, Requests, Spin, Steal, VcpuThread};
+pub(crate) use state::{Activity, Armed, Halt, Mode, Pid, PvEoi, Requests, Spin, Steal, VcpuThread};
 pub use state::{MpState, PendingEvents};
 
 /// A vCPU. Its state is divided by wing: `thread` and `halt` are this wing's, `spin` the pause wing's, `apic`,

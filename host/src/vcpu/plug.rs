@@ -14,7 +14,7 @@ use crate::step::Step;
 use crate::timers::Timer;
 use crate::vcpu::init;
 use crate::vcpu::steal_time;
-use crate::vcpu::{Activity, Halt, IpiRecord, MpState, PendingEvents, Pid};
+use crate::vcpu::{Activity, Halt, MpState, PendingEvents, Pid};
 use crate::wings::Wings;
 
 /// Makes the thread of `vcpu` leave, and the vCPU be off. Does nothing if the vCPU is dead.
@@ -60,7 +60,6 @@ fn power_off(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
     at.mp_state = MpState::Uninitialized;
     at.pending = PendingEvents::default();
     at.halt = Halt::default();
-    at.spin.ipi = IpiRecord::default();
 }
 
 /// Gives `vcpu`, which is dead, its thread. It executes at once, or waits for INIT and SIPI.

@@ -142,15 +142,6 @@ pub(crate) struct Pid {
     pub(crate) generation: u32,
 }
 
-/// The last IPIs of a vCPU, for IPI-aware yield.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct IpiRecord {
-    /// The last IPI sent: index of the receiver, vector, time.
-    pub(crate) sent: Option<(u32, u8, u64)>,
-    /// The last IPI received: index of the sender, vector.
-    pub(crate) received: Option<(u32, u8)>,
-}
-
 /// The thread of a vCPU.
 #[derive(Clone, Debug)]
 pub(crate) struct VcpuThread {
@@ -185,8 +176,6 @@ pub(crate) struct Spin {
     pub(crate) window: u32,
     /// The largest window at any pause exit.
     pub(crate) window_max: u32,
-    /// Its last IPIs.
-    pub(crate) ipi: IpiRecord,
 }
 
 /// Exits that the host has asked for.

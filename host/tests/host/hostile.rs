@@ -127,7 +127,6 @@ pub fn fuzz_one(data: &[u8]) {
     let presets = PauseHandling::PRESETS;
     let mut pause = presets[usize::from(bytes.byte()) % presets.len()].1;
     pause.kick_yields |= shape & 2 == 2;
-    pause.filters.ipi_aware = shape & 16 == 16;
     let polls = if shape & 1 == 1 { 50_000 } else { 0 };
     let config = HostConfig {
         halt_poll_ns: polls,
@@ -296,9 +295,6 @@ fn attacked_under(ops: &[Op], pause: PauseHandling, sched: SchedConfig, faults: 
 fn a_guest_that_only_pauses_or_kicks_takes_only_its_share() {
     let mut eras: Vec<(&str, PauseHandling)> = PauseHandling::PRESETS.to_vec();
     eras.dedup_by_key(|(_, pause)| *pause);
-    let mut proposed = eras[eras.len() - 1].1;
-    proposed.filters.ipi_aware = true;
-    eras.push(("ipi-aware", proposed));
     for (name, pause) in eras {
         for (attack, ops) in attacks() {
             let world = attacked(&ops, pause);

@@ -21,8 +21,7 @@ impl Wings {
         match action {
             Action::None => {}
             Action::Event => self.guests.request_event(vcpu),
-            Action::Ended { vector } => {
-                self.guests.note_eoi(vcpu, vector);
+            Action::Ended => {
                 self.guests.vcpus[vcpu].counters.eoi += 1;
                 self.guests.request_event(vcpu);
             }
@@ -30,12 +29,6 @@ impl Wings {
                 let at = &mut self.guests.vcpus[vcpu];
                 at.counters.ipis_sent += 1;
                 let vm = at.vm;
-                if self.config.pause.filters.ipi_aware
-                    && let Some(only) = self.only_recipient(vm, &message)
-                {
-                    let receiver = self.guests.vcpu_id(vm, only);
-                    self.guests.note_ipi(vcpu, receiver, message.vector, step.now);
-                }
                 self.deliver(vm, &message, step);
             }
             Action::Timer => self.arm_apic_timer(vcpu, step.pcpu),

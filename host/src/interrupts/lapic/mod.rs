@@ -38,10 +38,7 @@ pub(crate) enum Action {
     /// Pending interrupts must be evaluated again.
     Event,
     /// The same, since the guest has ended an interrupt.
-    Ended {
-        /// The vector of the interrupt.
-        vector: u8,
-    },
+    Ended,
     /// The message must be sent.
     Send(Message),
     /// The host timer must be set to the LAPIC timer.
@@ -263,7 +260,7 @@ impl Lapic {
     /// Ends the interrupt in service.
     pub(crate) fn ended(&mut self) -> Action {
         match self.end_of_interrupt() {
-            Some(vector) => Action::Ended { vector },
+            Some(_) => Action::Ended,
             None => Action::Event,
         }
     }

@@ -84,7 +84,6 @@ pub fn program(kind: LockKind, seed: u64, steps: u32) -> (Program, Program) {
 fn watch_pauses(config: &mut Config, pauses: Option<PauseHardware>, random: &mut Random) {
     let presets = PauseHandling::PRESETS;
     config.host.pause = presets[random.next(presets.len() as u64) as usize].1;
-    config.host.pause.filters.ipi_aware = random.next(4) == 0;
     config.host.pause_controls = match pauses {
         Some(PauseHardware::Filter) => PauseControls::Filter {
             count: 20 + random.next(200) as u32,

@@ -28,7 +28,6 @@ mod steal_time;
 pub mod virtio;
 pub mod vmcb;
 pub mod vmcs;
-pub mod vtd;
 
 pub use memory::Memory;
 pub use steal_time::StealTime;

@@ -17,8 +17,6 @@ pub struct AvicFeatures {
 pub struct ApicvFeatures {
     /// Whether hardware can send IPIs (IPI virtualization).
     pub ipiv: bool,
-    /// Whether the IOMMU can post the interrupts of devices (VT-d posted interrupts).
-    pub vtd_posting: bool,
 }
 
 /// A CPU model.
@@ -83,7 +81,7 @@ impl CpuModel {
 }
 
 /// An Intel CPU. `apicv`: whether it has IPI virtualization too. Only Nehalem-EP has no pause-loop exiting, and only
-/// Nehalem has no process-context identifiers. VT-d posts interrupts from Broadwell-EP (2016) on.
+/// Nehalem has no process-context identifiers.
 const fn intel(name: &'static str, year: u16, apicv: Option<bool>) -> CpuModel {
     CpuModel {
         name,
@@ -95,10 +93,7 @@ const fn intel(name: &'static str, year: u16, apicv: Option<bool>) -> CpuModel {
         pcid: year > 2010,
         avic: None,
         apicv: match apicv {
-            Some(ipiv) => Some(ApicvFeatures {
-                ipiv,
-                vtd_posting: year >= 2016,
-            }),
+            Some(ipiv) => Some(ApicvFeatures { ipiv }),
             None => None,
         },
     }
@@ -166,12 +161,11 @@ mod tests {
             };
             let avic = model.avic.map(|avic| avic.hardware);
             let row = format!(
-                "| `{}` | {} | {pauses} | {} | {} | {} | {} | {} | {} | {} | {} |",
+                "| `{}` | {} | {pauses} | {} | {} | {} | {} | {} | {} | {} |",
                 model.name,
                 model.year,
                 yes(model.pcid),
                 yes(model.apicv.is_some()),
-                yes(model.apicv.is_some_and(|apicv| apicv.vtd_posting)),
                 yes(model.apicv.is_some_and(|apicv| apicv.ipiv)),
                 match avic {
                     Some(avic) if avic.erratum_1235 => "erratum 1235",

@@ -19,7 +19,6 @@ use holdfast_abi::Memory;
 use holdfast_abi::avic::GaTag;
 use holdfast_abi::iommu::{self, GaLogEntry, RemapEntry};
 
-use crate::apicv::Notification;
 use crate::avic::request;
 
 /// An IOMMU over shared `memory`.
@@ -40,15 +39,6 @@ pub enum Delivery {
         vector: u8,
         /// The host CPU's APIC ID.
         destination: u32,
-    },
-    /// The interrupt is posted to a vCPU's descriptor (VT-d).
-    Posted {
-        /// Host-physical address of the descriptor.
-        descriptor: u64,
-        /// The guest's vector.
-        vector: u8,
-        /// The notification to send, if one is needed.
-        notification: Option<Notification>,
     },
     /// The interrupt is set in a guest's backing page.
     Guest {

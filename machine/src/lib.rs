@@ -5,7 +5,7 @@
 //!
 //! # Where things are
 //! `queue.rs` orders events, `lines.rs` charges cache lines, `pause.rs` computes skipped spins, `profile.rs` has the
-//! costs. `avic/`, `apicv/`, `iommu.rs` and `vtd.rs` do what the hardware does. Tests are next to the code, and under
+//! costs. `avic/`, `apicv/` and `iommu.rs` do what the hardware does. Tests are next to the code, and under
 //! loom in `platforms/model`.
 #![forbid(unsafe_code)]
 
@@ -21,7 +21,6 @@ mod queue;
 mod ram;
 mod spin;
 mod time;
-pub mod vtd;
 
 pub use cpu_model::{ApicvFeatures, AvicFeatures, CpuModel};
 pub use lines::{Access, Charge, LineId, Lines};

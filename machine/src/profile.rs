@@ -228,8 +228,6 @@ costs! {
     with {
         /// Whether hardware can send IPIs (IPI virtualization, Sapphire Rapids and later).
         pub ipiv: bool,
-        /// Whether the IOMMU can post the interrupts of devices (VT-d posted interrupts, Broadwell-EP and later).
-        pub vtd_posting: bool,
     }
 }
 

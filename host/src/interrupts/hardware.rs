@@ -123,11 +123,6 @@ impl Host {
         at.virtualization.avic().is_none() || !at.apic.is_x2apic()
     }
 
-    /// Returns whether the machine's IOMMU is Intel's, with posted interrupts. Otherwise it is AMD's.
-    pub fn has_vtd(&self) -> bool {
-        self.wings.config.apicv.posts_devices()
-    }
-
     /// Returns why hardware does not virtualize the LAPICs of `vm`, or `None` if the host uses no such hardware for it.
     ///
     /// # Panics

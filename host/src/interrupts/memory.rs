@@ -107,18 +107,12 @@ impl HostMemory<'_> {
         avic.physical.get((offset % PHYSICAL_TABLE_BYTES / 8) as usize)
     }
 
-    /// Returns the vCPU whose posted-interrupt descriptor is at `address`.
-    pub fn owner_of_descriptor(&self, address: u64) -> Option<VcpuId> {
-        let offset = address.checked_sub(DESCRIPTORS)?;
-        let vcpu = VcpuId(u32::try_from(offset / posted::DESCRIPTOR_BYTES).ok()?);
-        self.guests.vcpus.get(vcpu).map(|_| vcpu)
-    }
-
     /// Returns the vCPU whose descriptor is at `address`, and the offset in the descriptor.
     fn descriptor(&self, address: u64) -> Option<(&VcpuApicv, u64)> {
-        let vcpu = self.owner_of_descriptor(address)?;
-        let apicv = self.guests.vcpus[vcpu].virtualization.apicv()?;
-        Some((apicv, (address - DESCRIPTORS) % posted::DESCRIPTOR_BYTES))
+        let offset = address.checked_sub(DESCRIPTORS)?;
+        let vcpu = VcpuId(u32::try_from(offset / posted::DESCRIPTOR_BYTES).ok()?);
+        let apicv = self.guests.vcpus.get(vcpu)?.virtualization.apicv()?;
+        Some((apicv, offset % posted::DESCRIPTOR_BYTES))
     }
 
     /// Returns a word of PIR.

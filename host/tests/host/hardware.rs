@@ -54,7 +54,6 @@ impl Part {
             config.apicv.part = VmxPart {
                 apicv: true,
                 ipiv: self == Part::Ipiv,
-                vtd_posting: true,
             };
         }
     }

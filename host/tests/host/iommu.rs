@@ -3,7 +3,6 @@
 
 use holdfast_abi::iommu::GA_LOG_ENTRIES;
 use holdfast_abi::{lapic, msi};
-use holdfast_host::apicv::posting::PostingFaults;
 use holdfast_host::avic::handshake::AvicFaults;
 use holdfast_host::{Event, HostConfig, Inhibit, PcpuId, Run, VcpuId, VmConfig, VmId, VmmEvent};
 use holdfast_machine::iommu::{Delivery, Notice};
@@ -19,15 +18,6 @@ fn host(faults: AvicFaults) -> HostConfig {
     let mut config = HostConfig::default();
     Part::Avic.configure(&mut config);
     config.planted.avic = faults;
-    config
-}
-
-/// Returns a host with VT-d, which posts the interrupts of devices.
-fn host_with_vtd(faults: PostingFaults) -> HostConfig {
-    let mut config = HostConfig::default();
-    Part::Apicv.configure(&mut config);
-    config.apicv.vtd_posting = true;
-    config.planted.posting = faults;
     config
 }
 
@@ -49,12 +39,8 @@ struct Waiters {
 
 impl Waiters {
     fn new(faults: AvicFaults, vcpus: u32, pcpus: u32, seed: u64) -> Waiters {
-        Waiters::on(&host(faults), vcpus, pcpus, seed)
-    }
-
-    fn on(host: &HostConfig, vcpus: u32, pcpus: u32, seed: u64) -> Waiters {
         let guests = vec![Cpu::default(); vcpus as usize];
-        let mut rig = Rig::new(host, &VmConfig::default(), pcpus, guests, false);
+        let mut rig = Rig::new(&host(faults), &VmConfig::default(), pcpus, guests, false);
         for vcpu in 0..vcpus as u8 {
             let (address, data) = (msi::address(vcpu), u32::from(VECTOR + vcpu));
             rig.host.assign_device(VmId(0), address, data).expect("there is room");
@@ -127,7 +113,6 @@ impl Waiters {
                 };
                 self.misled += u64::from(matches!(notice, Notice::Doorbell(pcpu) if !is_there(pcpu)));
             }
-            Delivery::Posted { .. } => self.posted += 1,
             Delivery::Host { .. } => self.by_host += 1,
             Delivery::Blocked => panic!("device {device} is assigned"),
         }
@@ -197,46 +182,6 @@ fn no_device_interrupt_is_lost_across_sleep_moves_and_inhibition() {
             waiters.by_host
         );
         assert!(waiters.rig.counter(VmId(0), "avic_ga_log") > 100);
-    }
-}
-
-#[test]
-fn no_device_interrupt_that_vtd_posts_is_lost_across_sleep_moves_and_inhibition() {
-    for seed in 0..8 {
-        let mut waiters = Waiters::on(&host_with_vtd(PostingFaults::default()), 4, 3, seed);
-        waiters.play(4_000);
-        assert!(waiters.drains(), "seed {seed}: {:?}", waiters.under_way);
-        assert_eq!(waiters.signalled, waiters.taken);
-        let (posted, by_host) = (waiters.posted, waiters.by_host);
-        assert!(posted > 500 && by_host > 500, "{posted} {by_host}");
-        assert!(waiters.rig.counter(VmId(0), "posted_wakeups") > 100);
-    }
-}
-
-#[test]
-fn planted_faults_lose_device_interrupts_that_vtd_posts() {
-    let none = PostingFaults::default();
-    let faults = [
-        PostingFaults {
-            block_keeps_vector: true,
-            ..none
-        },
-        PostingFaults {
-            block_suppresses: true,
-            ..none
-        },
-        PostingFaults {
-            load_without_look: true,
-            ..none
-        },
-    ];
-    for faults in faults {
-        let loses = |seed| {
-            let mut waiters = Waiters::on(&host_with_vtd(faults), 4, 3, seed);
-            waiters.play(1_000);
-            !waiters.drains()
-        };
-        assert!((0..4).any(loses), "{faults:?}");
     }
 }
 

@@ -8,7 +8,6 @@ use holdfast_host::{
 };
 use holdfast_machine::avic::AvicHardware;
 use holdfast_machine::iommu::{Delivery, Iommu, Notice};
-use holdfast_machine::vtd;
 
 use crate::hardware::{self, Signal};
 use crate::world::{Driver, Rng, drives, places};
@@ -334,10 +333,7 @@ impl Rig {
     /// Signals the interrupt of a device. Returns how the IOMMU delivers it.
     pub fn device(&mut self, device: u16) -> Delivery {
         let memory = self.host.memory();
-        let delivery = match self.host.has_vtd() {
-            true => vtd::deliver(&memory, Host::IOMMU.table, device),
-            false => Iommu::new(&memory, Host::IOMMU).deliver(device),
-        };
+        let delivery = Iommu::new(&memory, Host::IOMMU).deliver(device);
         let coming = match delivery {
             Delivery::Host { vector, destination } => Coming::Interrupt(destination, HostInterrupt::Device(vector)),
             Delivery::Guest {
@@ -348,11 +344,7 @@ impl Rig {
                 notice: Notice::Log { interrupt: true },
                 ..
             } => Coming::Interrupt(0, HostInterrupt::GaLog),
-            Delivery::Posted {
-                notification: Some(sent),
-                ..
-            } => Coming::ByHardware(Signal::Notification(sent.destination, sent.vector)),
-            Delivery::Posted { .. } | Delivery::Guest { .. } | Delivery::Blocked => return delivery,
+            Delivery::Guest { .. } | Delivery::Blocked => return delivery,
         };
         self.send(coming);
         delivery

@@ -54,13 +54,6 @@ pub(super) fn check(draft: &Draft, asked: &dyn Fn(&str) -> Option<Place>, findin
             with(|model| model.avic.is_some_and(|avic| avic.hardware.idle_hlt)),
         ),
         (
-            "host.vtd_posting",
-            host.apicv.vtd_posting && apicv.is_none_or(|apicv| !apicv.vtd_posting),
-            "VT-d posted interrupts",
-            "false",
-            with(|model| model.apicv.is_some_and(|apicv| apicv.vtd_posting)),
-        ),
-        (
             "machine.ple",
             machine.pauses.enabled() && machine.cpu.year > 0 && machine.cpu.pauses.is_none(),
             "PLE",

@@ -15,11 +15,7 @@ pub struct ApicvProfile {
 impl ApicvProfile {
     /// Returns the hardware, or `None` if a cost is too large.
     pub(super) fn build(&self, features: ApicvFeatures, frequency_hz: u64) -> Option<ApicvModel> {
-        ApicvModel::from_costs(
-            |name| self.costs.picos(name, frequency_hz),
-            features.ipiv,
-            features.vtd_posting,
-        )
+        ApicvModel::from_costs(|name| self.costs.picos(name, frequency_hz), features.ipiv)
     }
 }
 

@@ -156,23 +156,6 @@ fn an_assigned_device_takes_no_exit_under_avic() {
 }
 
 #[test]
-fn an_assigned_device_takes_no_exit_with_posted_interrupts_of_vtd() {
-    let run = |vtd| {
-        let sets = ["machine.profile=broadwell-2x14", "host.apicv=true", vtd];
-        run_variant("avic-netperf", "1-vcpu", "assigned", 0.001, &sets)
-    };
-    let (posted, by_host) = (run("host.vtd_posting=true"), run("host.vtd_posting=false"));
-    let transactions = count(&posted, "netperf.transactions");
-    assert!(count(&posted, "iommu_posted") >= transactions);
-    assert_eq!(count(&posted, "iommu_by_host"), 0);
-    assert_eq!(count(&posted, "irq_injections"), 0);
-    // A sleeping vCPU is woken by the vector in its descriptor.
-    assert!(count(&posted, "posted_wakeups") > 0 && count(&posted, "iommu_notified") > 0);
-    assert_eq!(count(&by_host, "iommu_posted"), 0);
-    assert!(count(&by_host, "iommu_by_host") >= transactions);
-}
-
-#[test]
 fn hybrid_avic_keeps_x2apic_and_delivers_by_hardware() {
     let run = |hybrid| run_variant("avic-hackbench", "2-vcpus", "avic", 0.0005, &[hybrid]);
     let (hybrid, plain) = (run("host.avic_hybrid=true"), run("host.avic_hybrid=false"));

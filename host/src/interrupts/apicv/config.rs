@@ -7,8 +7,6 @@ pub struct VmxPart {
     pub apicv: bool,
     /// IPI virtualization (Sapphire Rapids and later).
     pub ipiv: bool,
-    /// Posted interrupts of VT-d, the IOMMU (Broadwell-EP and later).
-    pub vtd_posting: bool,
 }
 
 /// The use of APICv.
@@ -22,8 +20,6 @@ pub struct ApicvConfig {
     ///
     /// On by default since 5.19 (from memory).
     pub ipiv: bool,
-    /// Whether the IOMMU posts the interrupts of assigned devices, if it can (4.4; `intremap=nopost` switches it off).
-    pub vtd_posting: bool,
     /// The CPU it runs on.
     pub part: VmxPart,
 }
@@ -33,7 +29,6 @@ impl Default for ApicvConfig {
         ApicvConfig {
             enable: false,
             ipiv: true,
-            vtd_posting: false,
             part: VmxPart::default(),
         }
     }
@@ -49,11 +44,6 @@ impl ApicvConfig {
     pub fn sends(&self) -> bool {
         self.is_used() && self.ipiv && self.part.ipiv
     }
-
-    /// Returns whether the IOMMU posts the interrupts of assigned devices.
-    pub fn posts_devices(&self) -> bool {
-        self.is_used() && self.vtd_posting && self.part.vtd_posting
-    }
 }
 
 #[cfg(test)]
@@ -62,21 +52,18 @@ mod tests {
 
     #[test]
     fn hardware_sends_ipis_if_the_cpu_can_and_the_host_wants_it() {
-        for bits in 0..64 {
+        for bits in 0..16 {
             let bit = |number: u32| bits >> number & 1 == 1;
             let config = ApicvConfig {
                 enable: bit(0),
                 ipiv: bit(1),
-                vtd_posting: bit(4),
                 part: VmxPart {
                     apicv: bit(2),
                     ipiv: bit(3),
-                    vtd_posting: bit(5),
                 },
             };
             assert_eq!(config.is_used(), bit(0) && bit(2), "{config:?}");
             assert_eq!(config.sends(), bits & 15 == 15, "{config:?}");
-            assert_eq!(config.posts_devices(), bits & 0b11_0101 == 0b11_0101, "{config:?}");
         }
     }
 }

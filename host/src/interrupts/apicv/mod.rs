@@ -12,7 +12,6 @@
 
 mod config;
 pub(super) mod deliver;
-pub(super) mod devices;
 pub(super) mod exits;
 pub mod posting;
 pub(super) mod running;

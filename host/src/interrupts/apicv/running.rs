@@ -65,11 +65,7 @@ pub(crate) fn update(on: &mut Wings, vcpu: VcpuId) {
     if apicv.active == wanted && apicv.vmcs.get().secondary == secondary {
         return;
     }
-    if wanted && !apicv.active {
-        apicv::devices::activate(on, vcpu);
-    }
     if !wanted {
-        apicv::devices::deactivate(on, vcpu);
         // Posted interrupts are not read any more after the switch.
         on.sync(vcpu);
     }

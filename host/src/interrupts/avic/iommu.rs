@@ -11,11 +11,9 @@
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU64;
 
-use holdfast_abi::Memory;
 use holdfast_abi::avic::GaTag;
 use holdfast_abi::iommu::{GA_LOG_ENTRIES, RemapEntry};
 use holdfast_abi::lapic::DeliveryMode;
-use holdfast_abi::vtd::Irte;
 
 use super::AvicDriver;
 use super::devices::Device;
@@ -49,21 +47,11 @@ pub(crate) fn add_device(on: &mut Wings, record: Device) -> Result<u16, ConfigEr
 }
 
 /// Makes the interrupt of `device` go to the host. Devices are spread over the pCPUs, as irqbalance does it.
-pub(in crate::interrupts) fn route_by_host(on: &Wings, device: usize) {
+fn route_by_host(on: &Wings, device: usize) {
     let vector = FIRST_VECTOR + device as u8;
     let pcpu = (device % on.threads.sched.pcpus() as usize) as u32;
-    if on.config.apicv.posts_devices() {
-        write_irte(on, device, Irte::remapped(vector, pcpu));
-    } else {
-        let memory = on.memory();
-        remap(on, &memory, device).write(RemapEntry::legacy(vector, pcpu));
-    }
-}
-
-/// Writes the entry of `device` in the table of Intel's IOMMU.
-pub(in crate::interrupts) fn write_irte(on: &Wings, device: usize, entry: Irte) {
-    let address = memory::IOMMU.entry(device as u16);
-    on.memory().store128(address, [entry.low, entry.high]);
+    let memory = on.memory();
+    remap(on, &memory, device).write(RemapEntry::legacy(vector, pcpu));
 }
 
 fn remap<'h>(on: &Wings, memory: &'h HostMemory<'h>, device: usize) -> Remap<'h, HostMemory<'h>> {
@@ -75,7 +63,7 @@ fn remap<'h>(on: &Wings, memory: &'h HostMemory<'h>, device: usize) -> Remap<'h,
 }
 
 /// Returns the devices whose interrupts the IOMMU delivers into the page of `vcpu`.
-pub(in crate::interrupts) fn posted_to(on: &Wings, vcpu: VcpuId) -> impl Iterator<Item = usize> {
+fn posted_to(on: &Wings, vcpu: VcpuId) -> impl Iterator<Item = usize> {
     let is_posted = move |device: &Device| matches!(device, Device::Guest { posted, .. } if *posted == Some(vcpu));
     let devices = on.apics.iommu.devices.iter().enumerate();
     devices
@@ -125,7 +113,7 @@ pub(super) fn activate(on: &mut Wings, vcpu: VcpuId, pcpu: u32) {
 }
 
 /// Returns the message of `device`, if it is for `vcpu` alone and of a kind that an IOMMU can deliver alone.
-pub(in crate::interrupts) fn message_for(on: &Wings, vcpu: VcpuId, device: usize) -> Option<Message> {
+fn message_for(on: &Wings, vcpu: VcpuId, device: usize) -> Option<Message> {
     let (vm, index) = (on.guests.vcpus[vcpu].vm, on.guests.vcpus[vcpu].index);
     let Device::Guest {
         vm: of, address, data, ..
@@ -147,7 +135,7 @@ fn can_post(on: &Wings, vm: VmId, index: u32, message: &Message) -> bool {
         && on.only_recipient(vm, message) == Some(index)
 }
 
-pub(in crate::interrupts) fn set_posted(on: &mut Wings, device: usize, vcpu: Option<VcpuId>) {
+fn set_posted(on: &mut Wings, device: usize, vcpu: Option<VcpuId>) {
     if let Device::Guest { posted, .. } = &mut on.apics.iommu.devices[device] {
         *posted = vcpu;
     }

@@ -63,5 +63,4 @@ pub(super) static HARDWARE: &[Key] = &[
     key("host.idle_hlt", host!(Flag, idle_hlt)),
     key("host.apicv", host!(Flag, apicv.enable)),
     key("host.ipiv", host!(Flag, apicv.ipiv)),
-    key("host.vtd_posting", host!(Flag, apicv.vtd_posting)),
 ];

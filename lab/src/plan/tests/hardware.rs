@@ -174,7 +174,6 @@ fn hardware_that_the_machine_lacks_is_not_silently_left_out() {
         ("xeon-x5570", "host.ipiv=true", "IPI virtualization"),
         ("xeon-x5570", "machine.ple=true", "PLE"),
         ("epyc-rome", "host.idle_hlt=true", "the idle HLT intercept"),
-        ("epyc-rome", "host.vtd_posting=true", "VT-d posted interrupts"),
         // Its CPU has APICv, and hardware sends IPIs only from Sapphire Rapids on.
         ("generic-x86", "host.ipiv=true", "IPI virtualization"),
         ("generic-x86", "host.avic=\"on\"", "AVIC"),

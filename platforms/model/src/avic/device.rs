@@ -93,7 +93,6 @@ impl World {
                 Delivery::Blocked => {
                     panic!("cannot deliver the interrupt of device {device}: its remap entry blocks it")
                 }
-                Delivery::Posted { .. } => unreachable!("AMD's IOMMU posts nothing"),
                 Delivery::Host { .. } => self.send(Sender::Software, vector),
                 Delivery::Guest { notice, .. } => match notice {
                     Notice::Doorbell(host_id) => self.ring(host_id),

@@ -147,14 +147,6 @@ impl Audit {
                 delivery: Delivery::Guest { tag, vector, .. },
                 ..
             } => self.sent(view, view.vms[vm].vcpu(tag.vcpu()), *vector),
-            Happened::DeviceSignaled {
-                delivery: Delivery::Posted { descriptor, vector, .. },
-                ..
-            } => {
-                if let Some(vcpu) = view.host.memory().owner_of_descriptor(*descriptor) {
-                    self.sent(view, vcpu, *vector);
-                }
-            }
             Happened::Entered { has_moved, .. } => self.moves += u64::from(has_moved),
             Happened::InterruptsEnabled { vcpu } => self.books[vcpu].open_since = view.now,
             Happened::Stops { vcpu } => self.stops(view, vcpu),

@@ -94,8 +94,6 @@ pub struct IommuCounts {
     doorbells: u64,
     /// Of these, interrupts that it logged.
     logged: u64,
-    /// Of these, interrupts for which it sent a notification (VT-d).
-    notified: u64,
 }
 
 impl IommuCounts {
@@ -104,10 +102,6 @@ impl IommuCounts {
         match delivery {
             Delivery::Blocked => {}
             Delivery::Host { .. } => self.by_host += 1,
-            Delivery::Posted { notification, .. } => {
-                self.posted += 1;
-                self.notified += u64::from(notification.is_some());
-            }
             Delivery::Guest { notice, .. } => {
                 self.posted += 1;
                 match notice {
@@ -120,13 +114,12 @@ impl IommuCounts {
     }
 
     /// Names and values.
-    pub fn counters(&self) -> [(&'static str, u64); 5] {
+    pub fn counters(&self) -> [(&'static str, u64); 4] {
         [
             ("iommu_by_host", self.by_host),
             ("iommu_posted", self.posted),
             ("iommu_doorbells", self.doorbells),
             ("iommu_logged", self.logged),
-            ("iommu_notified", self.notified),
         ]
     }
 }

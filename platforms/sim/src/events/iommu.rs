@@ -3,7 +3,7 @@
 
 use holdfast_host::{Host, HostInterrupt, PcpuId, VmId};
 use holdfast_machine::iommu::{Delivery, Iommu, Notice};
-use holdfast_machine::{Picos, vtd};
+use holdfast_machine::Picos;
 
 use crate::books::happened::Happened;
 use crate::engine::Engine;
@@ -14,13 +14,7 @@ const LOG_PCPU: PcpuId = PcpuId(0);
 impl Engine {
     /// `device` signals its interrupt; `vm` is the guest to which it is assigned, if it is.
     pub fn device_signals(&mut self, device: u16, vm: Option<VmId>) {
-        let delivery = {
-            let memory = self.host.memory();
-            match self.host.has_vtd() {
-                true => vtd::deliver(&memory, Host::IOMMU.table, device),
-                false => Iommu::new(&memory, Host::IOMMU).deliver(device),
-            }
-        };
+        let delivery = Iommu::new(&self.host.memory(), Host::IOMMU).deliver(device);
         self.emit(&Happened::DeviceSignaled {
             device,
             vm,
@@ -38,11 +32,7 @@ impl Engine {
                 notice: Notice::Log { interrupt: true },
                 ..
             } => self.send_ipi(LOG_PCPU, HostInterrupt::GaLog, Picos::ZERO),
-            Delivery::Posted {
-                notification: Some(sent),
-                ..
-            } => self.send_notification(PcpuId(sent.destination), sent.vector, Picos::ZERO),
-            Delivery::Posted { .. } | Delivery::Guest { .. } | Delivery::Blocked => {}
+            Delivery::Guest { .. } | Delivery::Blocked => {}
         }
     }
 }

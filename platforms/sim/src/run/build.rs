@@ -254,7 +254,6 @@ fn host_config(config: &Config) -> holdfast_host::HostConfig {
         host.apicv.part = VmxPart {
             apicv: true,
             ipiv: part.ipiv,
-            vtd_posting: part.vtd_posting,
         };
     }
     host

@@ -11,7 +11,6 @@ use crate::image::config;
 pub fn part(ipiv: bool) -> ApicvModel {
     ApicvModel {
         ipiv,
-        vtd_posting: true,
         register: Picos::from_nanos(10),
         ipi: Picos::from_nanos(50),
         processing: Picos::from_nanos(100),

@@ -132,7 +132,6 @@ fn effect(key: &Key) -> Effect {
         ["host", "idle_hlt" | "avic_hybrid"] => {
             common.extend(["machine.profile=\"carrizo-4\"", "machine.cpu=\"zen6\""].map(str::to_owned));
         }
-        ["host", "vtd_posting"] => common.push("machine.profile=\"broadwell-2x14\"".to_owned()),
         ["host", "ipiv"] => common.push("machine.cpu=\"sapphire-rapids\"".to_owned()),
         ["machine", name] if name.starts_with("pause_filter") => {
             common.push("machine.profile=\"epyc-rome\"".to_owned());

@@ -45,8 +45,6 @@ pub const KVM_FEATURE_PV_SEND_IPI: u32 = 1 << 11;
 pub const KVM_FEATURE_POLL_CONTROL: u32 = 1 << 12;
 /// EAX of [`KVM_FEATURES`]: directed yield by hypercall ([`crate::hypercall::SCHED_YIELD`]).
 pub const KVM_FEATURE_PV_SCHED_YIELD: u32 = 1 << 13;
-/// EAX of [`KVM_FEATURES`]: destinations of MSIs have 15 bits ([`crate::msi::ADDRESS_EXTENDED_SHIFT`]).
-pub const KVM_FEATURE_MSI_EXT_DEST_ID: u32 = 1 << 15;
 
 
 /// EDX of [`KVM_FEATURES`]: no vCPU is ever preempted for an unbounded time.

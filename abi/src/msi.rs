@@ -1,7 +1,6 @@
 //! Message-signaled interrupts (MSI): a device stores 32 bits of data to an address in the LAPICs' range.
 //!
-//! Sources: Intel SDM volume 3, section "Message Signalled Interrupts". The extended destination bits are KVM's
-//! `KVM_FEATURE_MSI_EXT_DEST_ID` (Linux `Documentation/virt/kvm/x86/cpuid.rst`).
+//! Source: Intel SDM volume 3, section "Message Signalled Interrupts".
 
 /// The fixed bits of an MSI address.
 pub const ADDRESS: u64 = 0xfee0_0000;
@@ -9,8 +8,6 @@ pub const ADDRESS: u64 = 0xfee0_0000;
 pub const ADDRESS_FIXED: u64 = !0xf_ffff;
 /// Address: position of the destination's bits 7:0.
 pub const ADDRESS_DESTINATION_SHIFT: u32 = 12;
-/// Address: position of the destination's bits 14:8, for guests to which KVM offers them.
-pub const ADDRESS_EXTENDED_SHIFT: u32 = 5;
 /// Address bit: redirection hint. The interrupt goes to the CPU of the destination with the lowest priority.
 pub const ADDRESS_REDIRECTION_HINT: u64 = 1 << 3;
 /// Address bit: the destination is logical.

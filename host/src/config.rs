@@ -49,9 +49,6 @@ pub struct HostConfig {
     pub pause: PauseHandling,
     /// Parameters of the CPU's pause detection.
     pub pause_controls: PauseControls,
-    /// Selection of one of several LAPICs for a lowest-priority interrupt. `true`: by a hash of the vector (KVM's
-    /// `vector_hashing`, on by default since 4.5, uncertain). `false`: the LAPIC that has accepted the fewest.
-    pub vector_hashing: bool,
     /// AMD's virtual interrupt controller.
     pub avic: AvicConfig,
     /// Whether HLT exits only if no virtual interrupt is pending, on CPUs that can do so and for guests under AVIC (the
@@ -90,7 +87,6 @@ impl HostConfig {
             halt_poll_shrink: 0,
             pause: PauseHandling::DIRECTED_YIELD_2011,
             pause_controls: PauseControls::INTEL,
-            vector_hashing: false,
             avic: AvicConfig::default(),
             idle_hlt: false,
             apicv: ApicvConfig::default(),
@@ -178,8 +174,6 @@ pub struct VmConfig {
     pub nested: bool,
     /// Whether the VM is only added: its vCPUs are off until [`VmmEvent::VmStarts`](crate::VmmEvent::VmStarts).
     pub dormant: bool,
-    /// Destinations of 15 bits in MSIs (`KVM_FEATURE_MSI_EXT_DEST_ID`, since 5.12, uncertain).
-    pub msi_ext_dest_id: bool,
     /// Whether the guest's HLT, MWAIT and PAUSE do not exit (QEMU `-overcommit cpu-pm=on`, KVM_CAP_X86_DISABLE_EXITS).
     ///
     /// An idle vCPU keeps its pCPU, and pause loops are not seen. The guest is not offered PV_UNHALT: what halts could
@@ -240,7 +234,6 @@ impl Default for VmConfig {
             waits_for_sipi: false,
             nested: false,
             dormant: false,
-            msi_ext_dest_id: false,
             cpu_pm: false,
             realtime_hint: false,
             nice: 0,

@@ -39,7 +39,6 @@ pub(crate) fn cpuid(on: &mut Wings, vcpu: VcpuId, leaf: u32) -> [u32; 4] {
                 | bit(vm.config.pv_eoi, cpuid::KVM_FEATURE_PV_EOI)
                 | bit(vm.config.pv_tlb_flush, cpuid::KVM_FEATURE_PV_TLB_FLUSH)
                 | bit(vm.config.poll_control, cpuid::KVM_FEATURE_POLL_CONTROL)
-                | bit(vm.config.msi_ext_dest_id, cpuid::KVM_FEATURE_MSI_EXT_DEST_ID)
                 | bit(vm.config.steal_time, cpuid::KVM_FEATURE_STEAL_TIME);
             [features, 0, 0, bit(vm.config.realtime_hint, cpuid::KVM_HINTS_REALTIME)]
         }

@@ -82,7 +82,6 @@ fn each_paravirtual_feature_has_a_bit_of_its_own() {
         pv_send_ipi: false,
         pv_sched_yield: false,
         pv_tlb_flush: false,
-        msi_ext_dest_id: false,
         ..VmConfig::default()
     };
     let features = |offer: fn(&mut VmConfig)| {
@@ -91,12 +90,11 @@ fn each_paravirtual_feature_has_a_bit_of_its_own() {
         cpuid_of_the_second(&HostConfig::default(), &vm, &[cpuid::KVM_FEATURES])[0]
     };
     // The numbers of the bits are those of Linux (`Documentation/virt/kvm/x86/cpuid.rst`).
-    let bits: [Offer; 6] = [
+    let bits: [Offer; 5] = [
         (6, |vm| vm.pv_eoi = true),
         (7, |vm| vm.pv_unhalt = true),
         (11, |vm| vm.pv_send_ipi = true),
         (13, |vm| vm.pv_sched_yield = true),
-        (15, |vm| vm.msi_ext_dest_id = true),
         (5, |vm| vm.steal_time = true),
     ];
     assert_eq!(features(|_| {}), [0; 4]);

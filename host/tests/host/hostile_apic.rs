@@ -105,14 +105,12 @@ fn op(rng: &mut Rng) -> Op {
 fn fuzz(seed: u64) {
     let mut rng = Rng(seed);
     let config = HostConfig {
-        vector_hashing: rng.below(2) == 0,
         halt_poll_ns: rng.below(2) * 50_000,
         ..HostConfig::default()
     };
     let mut world = World::new(&config, &places(1, 4, 1));
     let vm = VmConfig {
         waits_for_sipi: rng.below(2) == 0,
-        msi_ext_dest_id: rng.below(2) == 0,
         ..VmConfig::default()
     };
     let hostile = (0..3).map(|_| Guest::script((0..rng.below(120)).map(|_| op(&mut rng)).collect()));
@@ -172,7 +170,6 @@ fn as_many_as_asked() {
         let mut rng = Rng(seed ^ 0x6170_6963);
         let shape = [Shape::XApic, Shape::X2Apic, Shape::Hostile][(seed % 3) as usize];
         let setup = Setup {
-            vector_hashing: rng.below(2) == 0,
             part: PARTS[rng.below(PARTS.len() as u64) as usize],
         };
         let data: Vec<u8> = (0..rng.below(3000)).map(|_| rng.next() as u8).collect();

@@ -48,10 +48,8 @@ impl Hostility {
         config.avic.part.family = if random.below(2) == 0 { 0x15 } else { 0x17 };
         config.avic.driver = [AvicDriver::Now, AvicDriver::Linux4_7][random.below(2) as usize];
         fault.configure(&mut config);
-        config.vector_hashing = random.below(2) == 0;
         config.halt_poll_ns = random.below(2) * 50_000;
         let vm = VmConfig {
-            msi_ext_dest_id: random.below(2) == 0,
             waits_for_sipi: random.below(4) == 0,
             apic_inhibits: configured(seed),
             ..VmConfig::default()

@@ -125,8 +125,7 @@ fn of_guest(vm: &Vm, is_stock: bool) -> Vec<(&'static str, &'static str)> {
         // The VMM's own devices take the time that they take.
         device_ns: _,
         apic_inhibits,
-        // No keys of an experiment set these.
-        msi_ext_dest_id: _,
+        // No key of an experiment sets it.
         memory_bytes: _,
     } = vm.host;
     let workload = &vm.boot.workload;

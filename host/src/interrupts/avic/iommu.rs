@@ -121,8 +121,7 @@ fn message_for(on: &Wings, vcpu: VcpuId, device: usize) -> Option<Message> {
     else {
         return None;
     };
-    let extended = on.guests.vms[vm].config.msi_ext_dest_id;
-    let message = Message::of_msi(address, data, extended).filter(|_| of == vm);
+    let message = Message::of_msi(address, data).filter(|_| of == vm);
     message.filter(|message| can_post(on, vm, index, message))
 }
 

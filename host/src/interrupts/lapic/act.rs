@@ -10,8 +10,7 @@ use crate::wings::Wings;
 impl Wings {
     /// Handles a device's signal `data` at `address`.
     pub(crate) fn msi(&mut self, vm: VmId, address: u64, data: u32, step: &mut Step<'_>) {
-        let extended = self.guests.vms[vm].config.msi_ext_dest_id;
-        if let Some(message) = Message::of_msi(address, data, extended) {
+        if let Some(message) = Message::of_msi(address, data) {
             self.deliver(vm, &message, step);
         }
     }

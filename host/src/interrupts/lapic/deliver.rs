@@ -71,16 +71,12 @@ impl Wings {
         }
     }
 
-    /// Returns the receiver of a lowest-priority interrupt: one of the addressed `candidates` that software has
-    /// enabled.
+    /// Returns the receiver of a lowest-priority interrupt: of the addressed `candidates` that software has
+    /// enabled, the one that has accepted the fewest.
     fn lowest_priority(&self, vm: VmId, candidates: Range<u32>, message: &Message) -> Option<u32> {
-        let mut addressed = candidates
-            .filter(|&at| self.is_addressed(vm, at, message) && self.guests.vcpu_of(vm, at).apic.is_enabled());
-        if !self.config.vector_hashing {
-            return addressed.min_by_key(|&at| self.guests.vcpu_of(vm, at).apic.arbitration);
-        }
-        let count = addressed.clone().count();
-        addressed.nth(usize::from(message.vector).checked_rem(count)?)
+        candidates
+            .filter(|&at| self.is_addressed(vm, at, message) && self.guests.vcpu_of(vm, at).apic.is_enabled())
+            .min_by_key(|&at| self.guests.vcpu_of(vm, at).apic.arbitration)
     }
 
     /// Returns the only receiver of `message`, a fixed interrupt, or `None` if there are several or none.

@@ -54,22 +54,18 @@ impl Message {
     }
 
     /// Returns the message of `data` written to `address`, or `None` if the address is not in the LAPICs' range.
-    /// `extended`: the destination has 15 bits.
-    pub(crate) fn of_msi(address: u64, data: u32, extended: bool) -> Option<Message> {
+    pub(crate) fn of_msi(address: u64, data: u32) -> Option<Message> {
         if address & msi::ADDRESS_FIXED != msi::ADDRESS {
             return None;
         }
-        let low = (address >> msi::ADDRESS_DESTINATION_SHIFT) as u32 & 0xff;
-        let high = (address >> msi::ADDRESS_EXTENDED_SHIFT) as u32 & 0x7f;
-        let high = if extended { high } else { 0 };
         Some(Message {
             origin: Origin::Msi,
             vector: (data & msi::DATA_VECTOR) as u8,
             mode: DeliveryMode::of(data),
             shorthand: reg::ICR_SHORTHAND_NONE,
             logical: address & msi::ADDRESS_LOGICAL != 0,
-            destination: high << 8 | low,
-            wide: high != 0,
+            destination: (address >> msi::ADDRESS_DESTINATION_SHIFT) as u32 & 0xff,
+            wide: false,
             level: data & msi::DATA_LEVEL != 0,
             // KVM: an MSI is an assertion.
             assert: true,

@@ -52,10 +52,7 @@ impl Driven {
 
     /// Returns a host to which vCPUs have migrated with the state in `saved`.
     pub fn restored(setup: Setup, fault: Fault, saved: &[SavedVcpu]) -> Driven {
-        let mut config = HostConfig {
-            vector_hashing: setup.vector_hashing,
-            ..HostConfig::default()
-        };
+        let mut config = HostConfig::default();
         setup.part.configure(&mut config);
         fault.configure(&mut config);
         let mut driver = Driver::new(&config, &places(1, VCPUS + 1, 1));

@@ -31,8 +31,6 @@ pub const VCPUS: u32 = 6;
 /// How the system is set up.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Setup {
-    /// Lowest-priority interrupts go where the vector's number picks.
-    pub vector_hashing: bool,
     /// What virtualizes LAPICs.
     pub part: Part,
 }

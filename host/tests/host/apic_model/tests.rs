@@ -52,10 +52,9 @@ proptest! {
     fn every_part_delivers_what_the_reference_does(
         part in prop::sample::select(&PARTS[..]),
         shape in shapes(),
-        vector_hashing in any::<bool>(),
         data in proptest::collection::vec(any::<u8>(), 0..1500),
     ) {
-        let setup = Setup { vector_hashing, part };
+        let setup = Setup { part };
         if let Err(difference) = compare(setup, shape, &data) {
             return Err(TestCaseError::fail(difference));
         }

@@ -52,9 +52,7 @@ impl Reference {
         let mut to: Vec<usize> = Self::members(vm).filter(|&at| named(&self.apics[at], at)).collect();
         if mode == 1 || message.hint {
             to.retain(|&at| self.apics[at].enabled);
-            if self.setup.vector_hashing && !to.is_empty() {
-                to = vec![to[usize::from(message.low as u8) % to.len()]];
-            } else if let Some(&least) = to.iter().min_by_key(|&&at| self.apics[at].arbitration) {
+            if let Some(&least) = to.iter().min_by_key(|&&at| self.apics[at].arbitration) {
                 to = vec![least];
             }
         }

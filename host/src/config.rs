@@ -58,9 +58,6 @@ pub struct HostConfig {
     pub apicv: ApicvConfig,
     /// The CPU has process-context identifiers, and so have vCPUs.
     pub pcid: bool,
-    /// The locks of the run queues are waited for, and their lines move between pCPUs. `false`: work on a run queue
-    /// takes its own time only, however many pCPUs do it at once.
-    pub contended_runqueues: bool,
     /// Enables the tracepoint of LAPICs ([`Command::AcceptIrq`](crate::Command::AcceptIrq)).
     pub traces_interrupts: bool,
     /// Frequency of the time-stamp counter, for the LAPIC timer's deadline mode.
@@ -91,7 +88,6 @@ impl HostConfig {
             idle_hlt: false,
             apicv: ApicvConfig::default(),
             pcid: false,
-            contended_runqueues: false,
             traces_interrupts: false,
             tsc_hz: 2_930_000_000,
             min_timer_period_ns: 500_000,

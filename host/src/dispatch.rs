@@ -6,7 +6,6 @@ use alloc::vec::Vec;
 use crate::boundary::{Command, Cost, Nanos, PcpuId, Run, VcpuId, VcpuState};
 use crate::host::Host;
 use crate::pause::window;
-use crate::sched::contend;
 use crate::step::Step;
 use crate::threads::ThreadKind;
 use crate::vcpu::Activity;
@@ -31,8 +30,7 @@ impl Host {
         // The kernel of a voluntary task counts the switch to it as its own time.
         let kind = next.map(|task| self.wings.threads.kind(task));
         if kind != Some(ThreadKind::Voluntary) {
-            let contended = self.wings.config.contended_runqueues;
-            contend::charge_locked(contended, Cost::ContextSwitch, pcpu.0, pcpu.0, step);
+            step.charge(Cost::ContextSwitch, 1);
         }
         if let Some(ThreadKind::Vcpu(vcpu)) = kind {
             load::load(&mut self.wings, vcpu, step);

@@ -55,17 +55,6 @@ pub enum VcpuState {
 /// A command of the host. Costs of a pCPU add up until its next [`Command::Run`], which starts after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
-    /// `pcpu` takes the locks of one or two run queues, does work of `cost` under them, and releases them. The wait and
-    /// the transfer of the locks' lines are spent. The work itself is charged separately, by what follows. Only with
-    /// [`HostConfig::contended_runqueues`].
-    LockQueues {
-        /// The pCPU that takes the locks.
-        pcpu: PcpuId,
-        /// The pCPUs whose run queues are locked, in the order of their numbers. Twice the same for one lock.
-        queues: [PcpuId; 2],
-        /// The work under the locks.
-        cost: Cost,
-    },
     /// `pcpu` spends `cost`, `count` times, before its next `Run`.
     Charge {
         /// The pCPU concerned.

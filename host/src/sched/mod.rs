@@ -19,7 +19,6 @@ mod bandwidth;
 mod buddy;
 mod cfs;
 pub(crate) mod config;
-pub(crate) mod contend;
 mod eevdf;
 mod entity;
 mod fault;
@@ -69,8 +68,6 @@ use crate::ids::IdVec;
 pub(crate) struct Scheduler {
     features: Features,
     preempt: Preempt,
-    /// See [`HostConfig::contended_runqueues`].
-    contended: bool,
     migration_cost_ns: u64,
     nr_migrate: u32,
     /// See [`BalanceConfig`](config::BalanceConfig).
@@ -108,7 +105,6 @@ impl Scheduler {
         Ok(Scheduler {
             features: sched.features,
             preempt: sched.preempt,
-            contended: config.contended_runqueues,
             migration_cost_ns: sched.balance.migration_cost_ns,
             nr_migrate: sched.balance.nr_migrate,
             halves_differences: sched.balance.halves_differences,

@@ -1,7 +1,6 @@
 //! The life of a thread: starting, sleeping, waking, picking, ticks and interrupts from other pCPUs.
 
 use super::config::Preempt;
-use super::contend;
 use super::entity::Mark;
 use super::policy::{Arrival, Departure};
 use super::runqueue::ThreadState;
@@ -80,8 +79,7 @@ impl Scheduler {
         }
         if self.hierarchy.entities[self.threads[task].entity].delayed {
             if !voluntary {
-                let pcpu = self.threads[task].pcpu;
-                contend::charge_locked(self.contended, Cost::Wake, pcpu, pcpu, step);
+                step.charge(Cost::Wake, 1);
             }
             self.wake_in_place(task, step);
             return true;
@@ -92,11 +90,8 @@ impl Scheduler {
             self.rehome(task, pcpu);
         }
         let by_ipi = self.features.ttwu_queue && !self.topology.share_cache(step.pcpu, pcpu);
-        match (voluntary, by_ipi) {
-            (true, _) => {}
-            // The target takes its own lock.
-            (false, true) => step.charge(Cost::Wake, 1),
-            (false, false) => contend::charge_locked(self.contended, Cost::Wake, pcpu, pcpu, step),
+        if !voluntary {
+            step.charge(Cost::Wake, 1);
         }
         if by_ipi {
             self.threads[task].state = ThreadState::Waking;

@@ -4,7 +4,6 @@
 //! yielder is passed over once on its own. No thread migrates.
 
 use super::Scheduler;
-use super::contend;
 use super::entity::Mark;
 use super::runqueue::ThreadState;
 use crate::boundary::TaskId;
@@ -18,7 +17,6 @@ impl Scheduler {
         if !self.features.yield_to {
             return false;
         }
-        contend::charge_yield_attempt(self.contended, pcpu, self.threads[target].pcpu, step);
         let to = &self.threads[target];
         let waits = !to.on_cpu && to.state == ThreadState::Runnable;
         if !waits || self.hierarchy.is_throttled(to.entity) {

@@ -128,35 +128,6 @@ fn a_spinning_kernel_passes_over_vcpus_that_lost_their_pcpu_in_user_code() {
     assert_eq!(targets(false, [3, 0, 0, 3]), [true; 4]);
 }
 
-#[test]
-fn each_attempt_takes_the_locks_of_both_run_queues_where_they_are_contended() {
-    let locked = |contended| {
-        let mut config = host(PauseHandling::DIRECTED_YIELD_2011, SpinFaults::default());
-        config.contended_runqueues = contended;
-        let mut world = World::new(&config, &places(1, 2, 1));
-        world.add_vm(&VmConfig::default(), &[], (0..6).map(|_| spinner()).collect());
-        world.trace = Some(Vec::new());
-        world.start();
-        world.run_until(20 * MS);
-        let trace = world.trace.take().expect("a trace");
-        let of_yields = trace.iter().filter_map(|(_, command)| match command {
-            Command::LockQueues {
-                queues,
-                cost: holdfast_host::Cost::SpinCandidate,
-                ..
-            } => Some(*queues),
-            _ => None,
-        });
-        let queues: Vec<_> = of_yields.collect();
-        let attempts = world.counter(holdfast_host::VmId(0), "directed_yield_attempted");
-        (queues, attempts)
-    };
-    let (queues, attempts) = locked(true);
-    assert_eq!(queues.len() as u64, attempts, "suitable or not");
-    assert!(queues.iter().any(|[low, high]| low < high), "targets are on both pCPUs");
-    assert!(locked(false).0.is_empty());
-}
-
 /// Lets `vcpus` spin on one pCPU. Returns pause exits, candidates examined, and candidates charged for.
 fn search(vcpus: usize) -> (u64, u64, u64) {
     let mut world = World::new(

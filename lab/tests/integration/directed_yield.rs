@@ -85,21 +85,6 @@ fn sleeping_behind_a_running_holder_makes_a_boot_many_times_slower() {
 }
 
 #[test]
-fn yields_of_a_large_guest_wait_for_the_locks_of_run_queues() {
-    // A pause exit of 2.6.39 takes two locks for each candidate, and the exits of all vCPUs look at the same ones.
-    let per_exit = |vcpus: &str| {
-        let sets = ["host.contended_runqueues=true", vcpus];
-        let outcome = run_variant("boot-64", "64", "directed-yield", 0.02, &sets);
-        let exits = outcome.vms[0].counters["pause_exits"];
-        outcome.engine["run_queue_wait_ns"] as f64 / exits as f64
-    };
-    let (small, large) = (per_exit("vm.guest.vcpus=8"), per_exit("vm.guest.vcpus=64"));
-    assert!(large > 2.0 * small, "{small} ns, {large} ns");
-    let free = run_variant("boot-64", "64", "directed-yield", 0.02, &[]);
-    assert_eq!(free.engine["run_queue_wait_ns"], 0);
-}
-
-#[test]
 fn who_is_preempted_in_the_vmm_is_yielded_to_by_the_handler_of_2011_and_not_by_that_of_3_10() {
     // 8 vCPUs on 4 pCPUs. Each access to the configuration space goes to user space, where the holder of its lock can
     // be preempted.

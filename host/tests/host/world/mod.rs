@@ -318,9 +318,6 @@ impl World {
                     assert_ne!(from, to, "an ipi to oneself");
                     self.push(self.now + 1_000, to.0, What::Ipi);
                 }
-                Command::LockQueues {
-                    queues: [low, high], ..
-                } => assert!(low <= high && (high.0 as usize) < self.pcpus.len()),
                 // These guests' machine has no AVIC.
                 Command::Doorbell { .. } => panic!("a doorbell without AVIC"),
                 Command::Notify { .. } => panic!("something is posted without APICv"),

@@ -39,7 +39,6 @@ pub(super) static HOST: &[Key] = &[
         "With \"aligned\" they coincide: `skew_tick=0`, the kernel's default. With \"half-skewed\" they are \
          spread over half a period (`skew_tick=1`), with \"spread\" over a whole one.",
     ),
-    key("host.contended_runqueues", host!(Flag, contended_runqueues)),
     key("host.noise", parameter!(Draft, Run, F64, noise)).range(0.0, 1000.0),
 ];
 

@@ -17,13 +17,11 @@ pub struct EngineStats {
     pub host_steps: u64,
     /// Lock acquisitions that guests announced.
     pub acquisitions: u64,
-    /// Nanoseconds spent for locks of run queues before the work under them.
-    pub run_queue_wait_ns: u64,
 }
 
 impl EngineStats {
     /// Names and values.
-    pub fn counters(&self) -> [(&'static str, u64); 7] {
+    pub fn counters(&self) -> [(&'static str, u64); 6] {
         [
             ("operations", self.operations),
             ("switches", self.switches),
@@ -31,7 +29,6 @@ impl EngineStats {
             ("events", self.events),
             ("host_steps", self.host_steps),
             ("acquisitions", self.acquisitions),
-            ("run_queue_wait_ns", self.run_queue_wait_ns),
         ]
     }
 }

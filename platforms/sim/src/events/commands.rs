@@ -7,7 +7,6 @@ use crate::books::happened::Happened;
 use crate::engine::Engine;
 use crate::engine::boot::boot_flow;
 use crate::parts::pcpu::Activity;
-use crate::parts::runqueues::{self, Taker};
 
 impl Engine {
     /// The host handles `event`, which happened on `pcpu`. The pCPU executes host code from now until its next `Run`.
@@ -57,7 +56,6 @@ impl Engine {
                 };
                 self.pcpus[pcpu].charged += time;
             }
-            Command::LockQueues { pcpu, queues, cost } => self.lock_queues(pcpu, queues, cost),
             Command::Run { pcpu, run } if pcpu == executing => self.schedule_run(pcpu, run, Picos::ZERO),
             // A polling loop sees what the executing pCPU has done.
             Command::Run { pcpu, run } => self.schedule_run(pcpu, run, delay),
@@ -122,19 +120,6 @@ impl Engine {
             Command::InterceptCr8 { .. } | Command::Startup { .. } => {}
             other => unreachable!("{other:?} is not for a vcpu"),
         }
-    }
-
-    /// `pcpu` takes the locks of run queues for work of `cost`, after what it was charged before.
-    fn lock_queues(&mut self, pcpu: PcpuId, queues: [PcpuId; 2], cost: Cost) {
-        let (now, before) = (self.clock.now, self.pcpus[pcpu].charged);
-        let work = self.stretched(pcpu, self.hardware.cost(cost));
-        let hardware = &self.hardware;
-        let transfer = |from: PcpuId, to: PcpuId| hardware.transfer(from, to);
-        let from = now + before;
-        let by = Taker { pcpu, now, from, work };
-        let spent = runqueues::take(&mut self.pcpus, |pcpu| &mut pcpu.run_queue, by, queues, transfer);
-        self.pcpus[pcpu].charged += spent;
-        self.books.stats.run_queue_wait_ns += spent.0 / 1000;
     }
 
     /// The time that `pcpu` needs to wake a thread now.

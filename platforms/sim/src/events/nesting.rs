@@ -117,7 +117,7 @@ impl Engine {
     /// Applies `command` of a step on pCPU `executing` of inner host `index`, or leaves it to those concerned.
     fn sort_inner(&mut self, index: usize, executing: PcpuId, command: Command, work: &mut Work) {
         let of = match command {
-            Command::Charge { pcpu, .. } | Command::LockQueues { pcpu, .. } | Command::Timer { pcpu, .. } => pcpu,
+            Command::Charge { pcpu, .. } | Command::Timer { pcpu, .. } => pcpu,
             Command::Ipi { .. } => executing,
             Command::Run { pcpu, run } => {
                 work.more += self.chosen_inner(index, pcpu, run);

@@ -54,7 +54,6 @@ fn inner_config(host: HostConfig) -> HostConfig {
         avic: AvicConfig::default(),
         apicv: ApicvConfig::default(),
         idle_hlt: false,
-        contended_runqueues: false,
         ..host
     }
 }

@@ -111,18 +111,6 @@ impl Hardware {
         }
     }
 
-    /// The time that a modified line needs from the cache of `from` to that of `to`, another pCPU.
-    pub fn transfer(&self, from: PcpuId, to: PcpuId) -> Picos {
-        let (from, to, topology) = (from.0, to.0, &self.topology);
-        if topology.siblings_of(from).any(|sibling| sibling == to) {
-            self.costs.transfer_core
-        } else if topology.socket_of(from) == topology.socket_of(to) {
-            self.costs.transfer_socket
-        } else {
-            self.costs.transfer_cross
-        }
-    }
-
     /// The time that a pCPU needs to leave the idle loop in which it was for `idle`.
     pub fn idle_exit(&self, idle: Picos) -> Picos {
         self.costs.idle_exit + idle_exit_latency(&self.idle_states, idle)

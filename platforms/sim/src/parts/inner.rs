@@ -172,8 +172,7 @@ pub fn renamed(mut command: Command, number: impl Fn(VcpuId) -> VcpuId) -> Comma
         | Command::AcceptIrq { vcpu, .. }
         | Command::State { vcpu, .. } => *vcpu = number(*vcpu),
         Command::DirectedYield { from, to, .. } => (*from, *to) = (number(*from), number(*to)),
-        Command::LockQueues { .. }
-        | Command::Charge { .. }
+        Command::Charge { .. }
         | Command::Run { .. }
         | Command::Timer { .. }
         | Command::Ipi { .. }

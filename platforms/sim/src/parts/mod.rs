@@ -5,6 +5,5 @@ pub mod hardware;
 pub mod inner;
 pub mod nesting;
 pub mod pcpu;
-pub mod runqueues;
 pub mod vcpu;
 pub mod vm;

@@ -3,7 +3,6 @@
 use holdfast_host::{HostInterrupt, Run, TaskId, VcpuId};
 use holdfast_machine::{Picos, Time};
 
-use crate::parts::runqueues::QueueLock;
 
 /// What a pCPU does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,8 +141,6 @@ pub struct Pcpu {
     pub since: Time,
     /// Time by which a microsecond of the task that runs takes longer.
     pub slowdown: Picos,
-    /// The lock of its run queue.
-    pub run_queue: QueueLock,
 }
 
 impl Pcpu {
@@ -158,7 +155,6 @@ impl Pcpu {
             caches: WarmCaches::default(),
             since: Time(0),
             slowdown: Picos::ZERO,
-            run_queue: QueueLock::default(),
         }
     }
 

@@ -11,14 +11,12 @@ use crate::cpu::platform::Platform;
 use crate::cpu::queue::Nodes;
 use crate::cpu::steps::Steps;
 use crate::raw::RawLock;
-use crate::spin::backoff::Backoff;
 use crate::spin::pv_qspin::PvQueued;
 use crate::spin::pv_ticket::PvTicket;
 use crate::spin::qspin::Qspin;
 use crate::spin::steal::Stealing;
-use crate::spin::tas::Tas;
+use crate::spin::tas::TestAndSet;
 use crate::spin::ticket::Ticket;
-use crate::spin::ttas::Ttas;
 use crate::spin::unfair_qspin::UnfairQspin;
 
 /// A [`RawLock`] that guarantees mutual exclusion.
@@ -30,9 +28,7 @@ use crate::spin::unfair_qspin::UnfairQspin;
 pub unsafe trait Exclusive<P: Platform>: RawLock<P> {}
 
 // SAFETY: **Exclusion** of `tas`: only a CPU that has exchanged a 0 for a 1 holds the lock.
-unsafe impl<P: Platform, B: Backoff> Exclusive<P> for Tas<B> {}
-// SAFETY: **Exclusion** of `tas`: `ttas` takes the lock by an exchange of 0 for 1 as well.
-unsafe impl<P: Platform, B: Backoff> Exclusive<P> for Ttas<B> {}
+unsafe impl<P: Platform, const LOOKS: bool> Exclusive<P> for TestAndSet<LOOKS> {}
 // SAFETY: **Exclusion** of `ticket`: one ticket is served at a time, and it has one owner.
 unsafe impl<P: Platform> Exclusive<P> for Ticket {}
 // SAFETY: **Exclusion** of `ticket`: halting only delays a waiter. If `S` leaves steps out, the unsafe implementation

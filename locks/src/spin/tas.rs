@@ -1,31 +1,40 @@
-//! Test-and-set: the simplest lock, with the most cache-line traffic.
+//! Test-and-set and test-and-test-and-set: the simplest locks.
 //!
 //! | word | |
 //! |---|---|
 //! | 0 | free |
 //! | 1 | held |
 //!
-//! Every try is an exchange, so each waiter pulls the cache line to itself even if the lock is held. The lock is
-//! unfair: a waiter may starve. It does not suffer from lock waiter preemption: any waiter that runs can take it.
+//! [`Tas`] tries by an exchange each time, so each waiter pulls the cache line to itself even if the lock is held. A
+//! waiter for [`Ttas`] reads its own copy of the line and tries only when the lock looks free. A release invalidates
+//! all copies and triggers as many tries as there are waiters. Linux falls back to `Ttas` in a guest whose host offers
+//! no kick (`virt_spin_lock` in `arch/x86/include/asm/qspinlock.h`, there called test-and-set).
+//!
+//! Both are unfair: a waiter may starve. They do not suffer from lock waiter preemption: any waiter that runs can take
+//! the lock. Between two tries there is one PAUSE, as in Linux.
 //!
 //! **Exclusion**: only a CPU that has exchanged a 0 for a 1 holds the lock, and only the holder stores 0.
 
-use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::cpu::platform::Platform;
+use crate::cpu::platform::{Platform, wait_for};
 use crate::cpu::stats::Event;
 use crate::raw::{Described, Instead, RawLock};
-use crate::spin::backoff::{Backoff, NoBackoff};
 
-pub(crate) const FREE: u32 = 0;
-pub(crate) const HELD: u32 = 1;
+const FREE: u32 = 0;
+const HELD: u32 = 1;
 
-/// Test-and-set: every try is a read-modify-write. `B` is the back-off between two tries.
+/// Test-and-set. `LOOKS`: a waiter looks before it tries.
 #[derive(Debug)]
-pub struct Tas<B = NoBackoff>(PhantomData<fn() -> B>);
+pub struct TestAndSet<const LOOKS: bool>;
 
-impl<B: Backoff> Described for Tas<B> {
+/// Test-and-set: every try is a read-modify-write.
+pub type Tas = TestAndSet<false>;
+
+/// Test-and-test-and-set, Linux's fallback under a hypervisor.
+pub type Ttas = TestAndSet<true>;
+
+impl<const LOOKS: bool> Described for TestAndSet<LOOKS> {
     const FIFO: bool = false;
     const HALTS: bool = false;
     const KICKS: bool = false;
@@ -33,21 +42,25 @@ impl<B: Backoff> Described for Tas<B> {
     const DRAWS_TICKETS: bool = false;
     const CPUS_MAX: u32 = u32::MAX;
     const MAY_BE_FREED_AT_ONCE: bool = true;
-    const ORIGIN: &'static str = "of guests without PV locks since Linux 4.2 (`virt_spin_lock`)";
+    const ORIGIN: &'static str = if LOOKS {
+        "in no kernel"
+    } else {
+        "of guests without PV locks since Linux 4.2 (`virt_spin_lock`)"
+    };
 }
 
-impl<P: Platform, B: Backoff> RawLock<P> for Tas<B> {
+impl<P: Platform, const LOOKS: bool> RawLock<P> for TestAndSet<LOOKS> {
     #[inline]
     fn lock(cpu: &P, word: &P::Word) {
-        if !exchange(cpu, word) {
-            lock_slow::<P, B>(cpu, word);
+        if !exchange::<P, LOOKS>(cpu, word) {
+            lock_slow::<P, LOOKS>(cpu, word);
         }
         cpu.count(Event::TasAcquired);
     }
 
     #[inline]
     fn try_lock(cpu: &P, word: &P::Word) -> bool {
-        exchange(cpu, word)
+        !(LOOKS && Self::is_locked(cpu, word)) && exchange::<P, LOOKS>(cpu, word)
     }
 
     #[inline]
@@ -71,23 +84,30 @@ impl<P: Platform, B: Backoff> RawLock<P> for Tas<B> {
 }
 
 #[cold]
-fn lock_slow<P: Platform, B: Backoff>(cpu: &P, word: &P::Word) {
+fn lock_slow<P: Platform, const LOOKS: bool>(cpu: &P, word: &P::Word) {
     cpu.contention_begin(word);
-    let mut attempt = 0u32;
     loop {
         cpu.count(Event::TasFailed);
-        attempt = attempt.saturating_add(1);
-        B::wait(cpu, attempt);
-        if exchange(cpu, word) {
+        cpu.relax();
+        if LOOKS {
+            // ORDERING: Relaxed; only the exchange that follows takes the lock.
+            wait_for(cpu, word, Relaxed, |value| value == FREE);
+        }
+        if exchange::<P, LOOKS>(cpu, word) {
             break;
         }
     }
     cpu.contention_end(word);
 }
 
+/// Takes the lock if it is free. Returns whether the lock was taken.
 #[inline]
-fn exchange<P: Platform>(cpu: &P, word: &P::Word) -> bool {
-    // ORDERING: Acquire; pairs with the Release store in `unlock`. If it were weaker, the critical section could read
-    // values from before the previous critical section.
-    cpu.swap(word, HELD, Acquire) == FREE
+fn exchange<P: Platform, const LOOKS: bool>(cpu: &P, word: &P::Word) -> bool {
+    // ORDERING: Acquire, both; pairs with the Release store in `unlock`. If it were weaker, the critical section could
+    // read values from before the previous critical section. Relaxed on failure: nothing was taken.
+    if LOOKS {
+        cpu.compare_exchange(word, FREE, HELD, Acquire, Relaxed).is_ok()
+    } else {
+        cpu.swap(word, HELD, Acquire) == FREE
+    }
 }

@@ -12,8 +12,8 @@ use holdfast_history::{
 };
 use holdfast_locks::conformance::{Job, exclusion, fifo_order, nested_interrupt, no_lost_kick, try_lock};
 use holdfast_locks::{
-    AllSteps, Budget, CpuId, Event, Exclusive, Exponential, HybridPvQspin, Interrupts, Narrow, Paravirt, Platform,
-    PvQspin, Qspin, RawLock, Steps, Tas, Ttas, UnfairPvQspin, UnfairQspin, Wide,
+    AllSteps, Budget, CpuId, Event, Exclusive, HybridPvQspin, Interrupts, Narrow, Paravirt, Platform,
+    PvQspin, Qspin, RawLock, Steps, UnfairPvQspin, UnfairQspin, Wide,
 };
 
 use crate::explore::{Random, RandomWalk, StepWorld, every_schedule, random_schedules};
@@ -159,8 +159,6 @@ fn conforms<L: Exclusive<StepCpu> + 'static>(setup: Setup) {
 #[test]
 fn variants_conform() {
     let five = Setup::new(5);
-    conforms::<Tas<Exponential>>(five);
-    conforms::<Ttas<Exponential<64>>>(five);
     conforms::<holdfast_history::PreemptableTicket<0>>(five);
     conforms::<PvQspin<Wide>>(five);
     conforms::<UnfairPvQspin<Wide>>(five);

@@ -7,8 +7,6 @@ use crate::config::{Quota, TaskConfig, VCPUS_MAX, VmConfig, VmGroup};
 use crate::error::{ConfigError, in_range};
 use crate::guests::Vm;
 use crate::host::Host;
-use crate::interrupts::avic::NestedInhibit;
-use crate::interrupts::{Inhibit, Inhibits};
 use crate::sched::{Mask, weight};
 use crate::threads::ThreadKind;
 use crate::vcpu::{Activity, MpState, Vcpu};
@@ -111,13 +109,12 @@ impl Host {
             self.wings.guests.vcpus.push(row);
         }
         let groups = first_group..self.wings.threads.sched.groups();
-        let inhibits = inhibits(vm, self.wings.config.avic.nested);
         self.wings.guests.vms.push(Vm {
             config: *vm,
             first,
             vcpus,
             groups: groups.map(GroupId).collect(),
-            inhibits,
+            inhibits: vm.apic_inhibits,
             ..Vm::default()
         });
         self.wings.init_vm(id);
@@ -143,14 +140,13 @@ impl Host {
             row.switch_off();
             self.wings.threads.sched.set_mask(task, mask);
         }
-        let inhibits = inhibits(vm, self.wings.config.avic.nested);
         let old = &mut self.wings.guests.vms[id];
         *old = Vm {
             config: *vm,
             first: old.first,
             vcpus: old.vcpus,
             groups: core::mem::take(&mut old.groups),
-            inhibits,
+            inhibits: vm.apic_inhibits,
             ..Vm::default()
         };
         self.wings.init_vm(id);
@@ -246,14 +242,4 @@ impl Host {
         let all = affinity.is_empty() || mask.count() == pcpus;
         Ok((!all).then_some(mask))
     }
-}
-
-/// Returns the inhibit reasons that `vm` has from the start: those of its configuration, and that of its own guests if
-/// they inhibit what `nested` says.
-fn inhibits(vm: &VmConfig, nested: NestedInhibit) -> Inhibits {
-    let mut inhibits = vm.apic_inhibits;
-    if vm.nested && nested == NestedInhibit::Vm {
-        inhibits.set(Inhibit::Nested, true);
-    }
-    inhibits
 }

@@ -58,7 +58,7 @@ pub use faults::{Planted, PlugFaults, PvFaults, SpinFaults};
 pub use host::Host;
 pub use ids::{Id, IdVec};
 pub use interrupts::apicv::{ApicvConfig, VmxPart};
-pub use interrupts::avic::{AvicConfig, AvicDriver, AvicEnable, NestedInhibit, SvmPart};
+pub use interrupts::avic::{AvicConfig, AvicDriver, AvicEnable, SvmPart};
 pub use interrupts::lapic::{ApicRegisters, RegisterPage, SavedTimer};
 pub use interrupts::memory::HostMemory;
 pub use interrupts::{Inhibit, Inhibits, apicv, avic};

@@ -142,15 +142,10 @@ impl<W, A> WaitTable<W, A> {
 impl<W: Word<u32>, A: Word<usize>> WaitTable<W, A> {
     /// Makes an empty table for `cpus` CPUs.
     pub fn new(cpus: usize) -> Self {
-        Self::with_levels(cpus, NODES_PER_CPU)
-    }
-
-    /// Makes an empty table for `cpus` CPUs, each of which waits for at most `levels` queued locks at once.
-    pub fn with_levels(cpus: usize, levels: usize) -> Self {
         WaitTable {
             cpus: (0..cpus.div_ceil(32)).map(|_| W::new(0)).collect(),
             records: (0..cpus).map(|_| HaltedCpu::new()).collect(),
-            locks: LockTable::new(levels * cpus),
+            locks: LockTable::new(NODES_PER_CPU * cpus),
         }
     }
 

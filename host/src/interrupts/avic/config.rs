@@ -29,16 +29,6 @@ pub enum AvicDriver {
     Now,
 }
 
-/// What a guest that runs guests of its own inhibits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NestedInhibit {
-    /// AVIC of the whole VM, as soon as it is offered SVM (5.6 to 5.18, uncertain).
-    Vm,
-    /// AVIC of each vCPU while it executes a guest of its own (5.19, uncertain).
-    #[default]
-    Vcpu,
-}
-
 /// The features of an AMD CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SvmPart {
@@ -64,8 +54,6 @@ pub struct AvicConfig {
     ///
     /// Without it a guest under AVIC without x2AVIC is not offered x2APIC.
     pub hybrid: bool,
-    /// What AVIC is inhibited for if a guest runs guests of its own.
-    pub nested: NestedInhibit,
     /// Version of the driver for AVIC.
     pub driver: AvicDriver,
     /// The CPU it runs on.

@@ -20,6 +20,6 @@ pub(super) mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use config::{AvicConfig, AvicDriver, AvicEnable, NestedInhibit, SvmPart};
+pub use config::{AvicConfig, AvicDriver, AvicEnable, SvmPart};
 pub(crate) use devices::{Device, Iommu};
 pub(crate) use state::{VcpuAvic, VmAvic};

@@ -1,6 +1,6 @@
 //! Keys of interrupts: how guests use their APICs, what the host offers them, and which hardware assists.
 
-use holdfast_host::{AvicDriver, AvicEnable, NestedInhibit, Nic};
+use holdfast_host::{AvicDriver, AvicEnable, Nic};
 
 use super::key;
 use crate::keys::{Key, Target};
@@ -20,11 +20,6 @@ choices!(AvicEnable {
 choices!(AvicDriver {
     "linux-4.7" => AvicDriver::Linux4_7,
     "now" => AvicDriver::Now,
-});
-
-choices!(NestedInhibit {
-    "vm" => NestedInhibit::Vm,
-    "vcpu" => NestedInhibit::Vcpu,
 });
 
 /// A guest's interrupts, startup and network device.
@@ -54,9 +49,6 @@ pub(super) static HARDWARE: &[Key] = &[
         "\"linux-4.7\" is the driver as merged in 4.7 and posted before in RFC v4: it tests IsRunning instead of guest mode, \
          rings the doorbell of its own pCPU too, drops an IPI with an invalid target, does not know erratum 1235, and \
          leaves the interrupts of devices to the host.",
-    ),
-    key("host.avic_nested", host!(Choice, avic.nested)).note(
-        "\"vm\": the whole VM, from the start. \"vcpu\": the vCPU while it executes a guest of its own.",
     ),
     key("host.x2avic", host!(Flag, avic.x2avic)),
     key("host.avic_hybrid", host!(Flag, avic.hybrid)),

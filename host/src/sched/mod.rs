@@ -38,7 +38,6 @@ mod scan;
 mod timeline;
 mod topology;
 pub(crate) mod weight;
-mod yield_to;
 
 #[cfg(test)]
 mod tests;

@@ -73,22 +73,6 @@ pub enum Exit {
         /// Offset in the page.
         offset: u32,
     },
-    /// A store to an address without memory that is not in the emulated LAPIC's page. It has no effect.
-    MmioWrite {
-        /// Guest-physical address.
-        address: u64,
-        /// The bytes stored, zero-extended.
-        value: u64,
-        /// The number of bytes: 1, 2, 4 or 8.
-        bytes: u8,
-    },
-    /// A load from such an address. Answered by [`Command::Reply`].
-    MmioRead {
-        /// Guest-physical address.
-        address: u64,
-        /// The number of bytes: 1, 2, 4 or 8.
-        bytes: u8,
-    },
     /// AVIC: hardware could not deliver an IPI to all its targets (exit 0x401).
     AvicIncompleteIpi(IncompleteIpi),
     /// AVIC: an access to a register that hardware does not handle alone (exit 0x402). Reads are answered by

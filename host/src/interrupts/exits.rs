@@ -7,7 +7,7 @@ use crate::interrupts::mmio;
 use crate::step::Step;
 use crate::wings::Wings;
 
-/// Handles `exit` of `vcpu`, which accessed an interrupt controller, an address without memory, or a port.
+/// Handles `exit` of `vcpu`, which accessed an interrupt controller or a port.
 ///
 /// # Panics
 /// If another wing handles exits of this kind.
@@ -15,8 +15,6 @@ pub(crate) fn exit(on: &mut Wings, vcpu: VcpuId, exit: Exit, step: &mut Step<'_>
     match exit {
         Exit::ApicWrite { offset, value } => mmio::apic_write(on, vcpu, offset, value, step),
         Exit::ApicRead { offset } => mmio::apic_read(on, vcpu, offset, step),
-        Exit::MmioWrite { address, value, bytes } => mmio::mmio_write(on, vcpu, address, value, bytes, step),
-        Exit::MmioRead { address, bytes } => mmio::mmio_read(on, vcpu, address, bytes, step),
         Exit::AvicIncompleteIpi(exit) => avic::exits::incomplete_ipi(on, vcpu, exit, step),
         Exit::AvicNoAccel { exit, offset, value } => avic::exits::unaccelerated(on, vcpu, exit, offset, value, step),
         Exit::ApicvWrite { offset, value } => apicv::exits::write(on, vcpu, offset, value, step),

@@ -51,25 +51,15 @@ fn base(rng: &mut Rng) -> u64 {
 }
 
 fn op(rng: &mut Rng) -> Op {
-    let bytes = [1, 2, 4, 8, 4, 4][rng.below(6) as usize];
     Op::Exit(match rng.below(24) {
         0..3 => return Op::Compute(1 << rng.below(18)),
         3 => return Op::Interrupts(rng.below(4) > 0),
-        4..8 => Exit::ApicWrite {
+        4..11 => Exit::ApicWrite {
             offset: offset(rng) as u32,
             value: value(rng) as u32,
         },
-        8 => Exit::ApicRead {
+        11..13 => Exit::ApicRead {
             offset: offset(rng) as u32,
-        },
-        9..12 => Exit::MmioWrite {
-            address: address(rng),
-            value: value(rng),
-            bytes,
-        },
-        12 => Exit::MmioRead {
-            address: address(rng),
-            bytes,
         },
         13..15 => Exit::WriteMsr {
             msr: msr::X2APIC_BASE + rng.below(0x101) as u32,

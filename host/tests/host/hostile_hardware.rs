@@ -197,17 +197,7 @@ impl Hostility {
             17 | 18 => self
                 .rig
                 .store(pcpu, lapic::SVR, [0x1ff, 0x1ff, 0xff, word][word as usize % 4]),
-            19 => {
-                let pin = self.random.below(4);
-                let value = self.interrupt() & 0x8fff | word & 0x8000;
-                for (address, value) in [(0xfec0_0000, 16 + 2 * pin), (0xfec0_0010, u64::from(value))] {
-                    let bytes = 4;
-                    self.go_on(pcpu, vcpu, |rig| {
-                        rig.exit(pcpu, Exit::MmioWrite { address, value, bytes })
-                    });
-                }
-            }
-            20 | 21 => self.use_ports(pcpu, vcpu),
+            19..22 => self.use_ports(pcpu, vcpu),
             22 => {
                 let value = match self.random.below(4) {
                     0 | 1 => HOME ^ self.random.below(16) << 8,

@@ -124,13 +124,9 @@ impl Lapic {
         (self.base ^ msr::APIC_BASE_ADDRESS) & PHYSICAL & !(reg::PAGE_BYTES as u64 - 1) == 0
     }
 
-    /// Returns whether it is in xAPIC mode and its page is at the guest-physical `address`.
-    pub(crate) fn is_at(&self, address: u64) -> bool {
-        let page = reg::PAGE_BYTES as u64 - 1;
-        self.hardware_enabled()
-            && !self.is_x2apic()
-            && (address ^ self.base) & PHYSICAL & !page == 0
-            && address <= PHYSICAL
+    /// Returns whether it is in xAPIC mode, with its page at the address of after reset.
+    pub(crate) fn has_page(&self) -> bool {
+        self.hardware_enabled() && !self.is_x2apic() && self.is_at_home()
     }
 
     /// Returns whether it accepts interrupts: it is enabled by the base MSR and by SVR.

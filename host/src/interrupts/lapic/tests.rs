@@ -354,23 +354,7 @@ fn its_page_is_where_the_base_register_says_and_only_in_xapic_mode() {
             let mut lapic = Lapic::new(3);
             assert!(lapic.set_base(base | mode));
             assert_eq!(lapic.is_at_home(), base == home);
-            for (address, inside) in [
-                (base, true),
-                (base + 0x20, true),
-                (base + 0xfff, true),
-                (base - 1, false),
-                (base + 0x1000, false),
-                (0, false),
-                (base ^ 1 << 35, false),
-                (base | 1 << 36, false),
-                (base | 1 << 63, false),
-            ] {
-                assert_eq!(
-                    lapic.is_at(address),
-                    inside && answers,
-                    "{address:#x}, {base:#x} | {mode:#x}"
-                );
-            }
+            assert_eq!(lapic.has_page(), answers && base == home, "{base:#x} | {mode:#x}");
         }
     }
 }

@@ -175,9 +175,7 @@ pub fn exit_cause(exit: &Exit) -> Cause {
         | Exit::AvicNoAccel { .. }
         | Exit::ApicvWrite { .. }
         | Exit::ApicWrite { .. }
-        | Exit::ApicRead { .. }
-        | Exit::MmioWrite { .. }
-        | Exit::MmioRead { .. } => Cause::ExitApic,
+        | Exit::ApicRead { .. } => Cause::ExitApic,
         Exit::Pause => Cause::ExitPause,
         Exit::NestedFault | Exit::WriteFault | Exit::PageLogFull { .. } => Cause::ExitNestedFault,
         Exit::Vmrun => Cause::ExitNested,

@@ -100,4 +100,4 @@ pub use profile::{KernelProfile, LockProfile, Operation, OperationProfile, Scope
 pub use program::Program;
 pub use pthread::{UserCondition, UserMutex, UserMutexGuard};
 pub use smp::{Callees, Function};
-pub use user::{UserGuard, UserLine, UserLock};
+pub use user::{UserLine, UserLock};

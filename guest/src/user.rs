@@ -52,8 +52,6 @@ pub struct Guard<'a, T, M: Machine, W: Waiting<M>> {
 
 /// A value behind a user-level spinlock.
 pub type UserLock<T, M> = Locked<T, M, Spinning>;
-/// The holder's access to the value of a [`UserLock`].
-pub type UserGuard<'a, T, M> = Guard<'a, T, M, Spinning>;
 
 /// Waits by test-and-set with a bounded spin, and sleeps between spins.
 pub struct Spinning;

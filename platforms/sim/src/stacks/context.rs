@@ -15,11 +15,6 @@ pub struct Saved(*mut u8);
 impl Saved {
     /// No saved flow.
     pub const NONE: Saved = Saved(core::ptr::null_mut());
-
-    /// The stack pointer.
-    pub fn stack_pointer(self) -> usize {
-        self.0 as usize
-    }
 }
 
 /// The code of a new flow. It must neither return nor unwind: its last act is to switch away.

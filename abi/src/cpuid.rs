@@ -46,7 +46,6 @@ pub const KVM_FEATURE_POLL_CONTROL: u32 = 1 << 12;
 /// EAX of [`KVM_FEATURES`]: directed yield by hypercall ([`crate::hypercall::SCHED_YIELD`]).
 pub const KVM_FEATURE_PV_SCHED_YIELD: u32 = 1 << 13;
 
-
 /// EDX of [`KVM_FEATURES`]: no vCPU is ever preempted for an unbounded time.
 pub const KVM_HINTS_REALTIME: u32 = 1 << 0;
 

@@ -1,9 +1,7 @@
 //! Interrupts of devices: MSIs, through the LAPICs.
 
 use holdfast_abi::{lapic as reg, msi, msr};
-use holdfast_host::{
-    Event, Exit, HostConfig, PcpuId, VmConfig, VmId, VmmEvent,
-};
+use holdfast_host::{Event, Exit, HostConfig, PcpuId, VmConfig, VmId, VmmEvent};
 
 use crate::world::{Guest, MS, Op, World, apic, places};
 

@@ -2,8 +2,8 @@
 
 use holdfast_abi::lapic as reg;
 use holdfast_host::{
-    Command, Cost, Event, Exit, GuestState, HardwareEvent, Host, HostConfig, HostInterrupt, Nanos,
-    PcpuId, Run, VcpuId, VmConfig, VmId,
+    Command, Cost, Event, Exit, GuestState, HardwareEvent, Host, HostConfig, HostInterrupt, Nanos, PcpuId, Run, VcpuId,
+    VmConfig, VmId,
 };
 
 use crate::hardware::Part;

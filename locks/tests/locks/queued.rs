@@ -12,8 +12,8 @@ use holdfast_history::{
 };
 use holdfast_locks::conformance::{Job, exclusion, fifo_order, nested_interrupt, no_lost_kick, try_lock};
 use holdfast_locks::{
-    AllSteps, Budget, CpuId, Event, Exclusive, HybridPvQspin, Interrupts, Narrow, Paravirt, Platform,
-    PvQspin, Qspin, RawLock, Steps, UnfairPvQspin, UnfairQspin, Wide,
+    AllSteps, Budget, CpuId, Event, Exclusive, HybridPvQspin, Interrupts, Narrow, Paravirt, Platform, PvQspin, Qspin,
+    RawLock, Steps, UnfairPvQspin, UnfairQspin, Wide,
 };
 
 use crate::explore::{Random, RandomWalk, StepWorld, every_schedule, random_schedules};

@@ -48,9 +48,8 @@ pub(super) static GUESTS: &[Key] = &[
     key("host.halt_poll_grow", host!(U64, halt_poll_grow)).range(0.0, 1000.0),
     key("host.halt_poll_grow_start", host!(Nanos, halt_poll_grow_start_ns)),
     key("host.halt_poll_shrink", host!(U64, halt_poll_shrink)).range(0.0, 1000.0),
-    key("host.pause_exit", host!(Choice, pause)).note(
-        "It sets the keys of host.pause_window, which then refine it, in whatever order the file has them.",
-    ),
+    key("host.pause_exit", host!(Choice, pause))
+        .note("It sets the keys of host.pause_window, which then refine it, in whatever order the file has them."),
     key("host.pause_window.grow", host!(U32, pause.window.grow)).range(0.0, 4_294_967_295.0),
     key("host.pause_window.shrink", host!(U32, pause.window.shrink)).range(0.0, 4_294_967_295.0),
     key("host.pause_window.max", host!(OptionalU32, pause.window.max))

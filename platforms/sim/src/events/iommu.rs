@@ -2,8 +2,8 @@
 //! rings a doorbell or the host.
 
 use holdfast_host::{Host, HostInterrupt, PcpuId, VmId};
-use holdfast_machine::iommu::{Delivery, Iommu, Notice};
 use holdfast_machine::Picos;
+use holdfast_machine::iommu::{Delivery, Iommu, Notice};
 
 use crate::books::happened::Happened;
 use crate::engine::Engine;

@@ -3,7 +3,6 @@
 use holdfast_host::{HostInterrupt, Run, TaskId, VcpuId};
 use holdfast_machine::{Picos, Time};
 
-
 /// What a pCPU does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {

@@ -24,7 +24,7 @@ const CIRCLES: &[(&str, &[usize])] = &[
     ("holdfast-kvm", &[4, 4]),
     ("holdfast-lab", &[8, 5, 4, 3, 2, 2, 2, 2, 2, 2]),
     ("holdfast-locks", &[2]),
-    ("holdfast-model", &[3, 2]),
+    ("holdfast-model", &[2]),
     ("holdfast-real-host", &[3]),
     ("holdfast-sim", &[4, 3, 2]),
     // A thread that sleeps first gives up its claim on time and its sequence, and these look at the clock. What all

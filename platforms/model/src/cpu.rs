@@ -66,7 +66,7 @@ impl<C: Checker> Cpu<C> {
     }
 
     /// Makes a CPU that reads the memory of a machine whose CPUs have stopped.
-    pub(crate) fn inspector(machine: Arc<Machine<C>>) -> Self {
+    pub fn inspector(machine: Arc<Machine<C>>) -> Self {
         Cpu::unstarted(machine, CpuId(0), true)
     }
 
@@ -225,7 +225,6 @@ impl<C: Checker> Cpu<C> {
     #[track_caller]
     fn halt(&self, unmasked: bool) {
         let state = self.state();
-        state.halts.fetch_add(1, Ordering::Relaxed);
         self.note(Action::Halt);
         self.given_up.set(0);
         if self.chance() {

@@ -1,13 +1,13 @@
-//! The orderings in the locks' source, and executions with one of them weakened.
+//! The orderings in the locks' source, and executions with other ones.
 //!
-//! Each operation of a lock on its CPU has a site: the line and column of the call. A [`Probe`] records every site with
-//! an ordering stronger than `Relaxed`. A [`Fault`] weakens the ordering of one site by one step. If a checker finds
-//! every fault of a site, the ordering is necessary.
+//! Each operation of a lock on its CPU has a [`Site`]: the line and column of the call. A test records the sites, and
+//! weakens the ordering of one site by one step. If a checker finds every such fault of a site, the ordering is
+//! necessary.
 
 use std::fmt;
 use std::panic::Location;
-use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The kind of operation to which an ordering belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,7 +42,7 @@ pub struct Site {
 }
 
 impl Site {
-    pub(crate) fn new(at: &'static Location<'static>, role: Role, order: Ordering) -> Self {
+    fn new(at: &'static Location<'static>, role: Role, order: Ordering) -> Self {
         Site {
             file: at.file(),
             line: at.line(),
@@ -51,93 +51,30 @@ impl Site {
             order,
         }
     }
-
-    /// Returns every way to weaken the ordering by one step.
-    ///
-    /// `SeqCst` accesses are not weakened, because loom treats them as `AcqRel` anyway.
-    pub fn weaker(self) -> Vec<Fault> {
-        let to: &[Option<Ordering>] = match (self.role, self.order) {
-            (Role::Fence, Acquire | Release) => &[None],
-            (Role::Fence, SeqCst) => &[Some(AcqRel)],
-            (_, AcqRel) => &[Some(Acquire), Some(Release)],
-            (_, Acquire | Release) => &[Some(Relaxed)],
-            _ => &[],
-        };
-        to.iter().map(|&to| Fault { site: self, to }).collect()
-    }
 }
 
-/// A site with a weaker ordering.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// The site.
-    pub site: Site,
-    /// The weaker ordering, or `None` if the fence is left out.
-    pub to: Option<Ordering>,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Site {
-            file,
-            line,
-            column,
-            role,
-            order,
-        } = self.site;
-        write!(f, "{file}:{line}:{column} {role:?} {order:?} -> ")?;
-        match self.to {
-            Some(to) => write!(f, "{to:?}"),
-            None => f.write_str("none"),
-        }
-    }
-}
-
-/// A record of the sites that an execution reaches.
-#[derive(Clone, Debug, Default)]
-pub struct Probe(Arc<Mutex<Vec<Site>>>);
-
-impl Probe {
-    /// Returns the sites recorded so far, in the order of the source.
-    pub fn sites(&self) -> Vec<Site> {
-        let mut sites = self.0.lock().expect("no holder panics").clone();
-        sites.sort_by_key(|site| (site.file, site.line, site.column, site.role as u8));
-        sites
-    }
-
-    fn note(&self, site: Site) {
-        let mut sites = self.0.lock().expect("no holder panics");
-        if !sites.contains(&site) {
-            sites.push(site);
-        }
-    }
-}
-
-/// The treatment of the orderings in the locks' source.
-#[derive(Clone, Debug, Default)]
-pub enum Orderings {
-    /// Uses the orderings as written.
-    #[default]
-    AsWritten,
-    /// Uses the orderings as written and records their sites.
-    Probed(Probe),
-    /// Uses the orderings as written except one.
-    Weakened(Fault),
-}
+/// The treatment of the orderings in the locks' source, which are used as written by default.
+#[derive(Clone, Default)]
+pub struct Orderings(Option<Arc<dyn Fn(Site) -> Option<Ordering> + Send + Sync>>);
 
 impl Orderings {
+    /// Uses the orderings that `treat` returns. An operation for which it returns `None`, which must be a fence, is left
+    /// out.
+    pub fn treated(treat: impl Fn(Site) -> Option<Ordering> + Send + Sync + 'static) -> Self {
+        Orderings(Some(Arc::new(treat)))
+    }
+
     /// Returns the ordering of the operation at `at`, or `None` if the operation is left out.
     pub(crate) fn of(&self, at: &'static Location<'static>, role: Role, order: Ordering) -> Option<Ordering> {
-        match self {
-            Orderings::AsWritten => {}
-            Orderings::Probed(_) if order == Relaxed => {}
-            Orderings::Probed(probe) => probe.note(Site::new(at, role, order)),
-            Orderings::Weakened(fault) => {
-                if fault.site == Site::new(at, role, order) {
-                    return fault.to;
-                }
-            }
+        match &self.0 {
+            None => Some(order),
+            Some(treat) => treat(Site::new(at, role, order)),
         }
-        Some(order)
+    }
+}
+
+impl fmt::Debug for Orderings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "treated" } else { "as written" })
     }
 }

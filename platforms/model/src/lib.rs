@@ -24,25 +24,20 @@
 //! handshakes use fences. Shuttle treats every access as `SeqCst`, so it does not judge orderings. A lock must pass
 //! both checkers. A lock without a necessary step or ordering ([`fault`]) must fail one of them.
 
-mod avic;
 mod catch;
 mod checker;
 mod cpu;
 pub mod fault;
-mod interrupts;
 mod loom;
 mod machine;
-mod posting;
 pub mod scenario;
 mod shuttle;
 mod trace;
 mod word;
 
-pub use avic::{AvicScenario, Sender, Waiting};
 pub use checker::{Atomic, Cell, Checker, Explored, Failure, Rmw};
 pub use cpu::Cpu;
 pub use loom::{Bounds, Loom};
 pub use machine::{Machine, ModelWorld, Setup};
-pub use posting::PostingScenario;
 pub use shuttle::{Schedules, Shuttle};
 pub use word::ModelWord;

@@ -61,7 +61,7 @@ impl Setup {
             reader_lines: 0,
             sharing: Sharing::LINUX,
             rounds: 1,
-            orderings: Orderings::AsWritten,
+            orderings: Orderings::default(),
         }
     }
 }
@@ -85,7 +85,6 @@ pub(crate) struct CpuState<C: Checker> {
     /// The number of the word for whose change the CPU sleeps, [`HALTED`], or 0.
     pub sleeps_on: AtomicU32,
     pub thread: OnceLock<C::Thread>,
-    pub halts: AtomicU32,
 }
 
 /// CPUs that share memory.
@@ -123,7 +122,6 @@ impl<C: Checker> Machine<C> {
             interrupts: Mutex::default(),
             sleeps_on: AtomicU32::new(0),
             thread: OnceLock::new(),
-            halts: AtomicU32::new(0),
         };
         Arc::new(Machine {
             cpus: (0..setup.cpus).map(cpu).collect(),
@@ -166,11 +164,6 @@ impl<C: Checker> Machine<C> {
                 .all(|line| line.is_empty(&Cpu::inspector(Arc::clone(self)))),
             "a reader is still announced after all jobs have ended"
         );
-    }
-
-    /// Returns how often `cpu` has halted.
-    pub fn halts(&self, cpu: CpuId) -> u32 {
-        self.cpus[cpu.0 as usize].halts.load(Ordering::Relaxed)
     }
 
     /// Counts the change of `word` as progress and wakes the CPUs that sleep for it.

@@ -1,25 +1,15 @@
 //! Small programs over a lock, with assertions that must hold in every execution.
 
-mod condvars;
-mod requeues;
-mod rwlocks;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use holdfast_locks::conformance::Job;
-use holdfast_locks::{CpuId, Osq, OsqTable, Paravirt, RawLock, Steps, Word};
+use holdfast_locks::{CpuId, Paravirt, RawLock, Word};
 
 use crate::checker::{Cell, Checker};
 use crate::cpu::Cpu;
 use crate::machine::{Machine, Setup};
 use crate::word::ModelWord;
-
-pub use requeues::{requeued_broadcast, requeued_impatience, requeued_turns};
-pub use rwlocks::{
-    coming_reader, downgraded_writer, queue_behind, readers_and_writers, readers_and_writers_after_a_read,
-    readers_and_writers_of, tries, waiting_writer, writer_that_reads,
-};
 
 type Jobs<C> = Vec<(CpuId, Job<Cpu<C>>)>;
 
@@ -263,59 +253,6 @@ pub fn equal_tickets<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) ->
             (first.data.get(), second.data.get()),
             (2, 3),
             "updates under the locks were lost"
-        );
-    }
-}
-
-/// Each CPU queues `rounds` times as an optimistic spinner. The CPUs of the bit set `impatient` leave after they have
-/// waited once. Checks **one head**, and that each CPU that stays becomes the head: a CPU that leaves does not cut off
-/// the CPUs behind it.
-pub fn optimistic_spinners<C: Checker, S: Steps + 'static>(
-    setup: &Setup,
-    rounds: u32,
-    impatient: u32,
-) -> impl Fn() + Send + Sync + use<C, S> {
-    struct Spinners<C: Checker, S> {
-        queue: Osq<ModelWord<C>, S>,
-        table: OsqTable<ModelWord<C>>,
-        data: C::Cell,
-        heads: AtomicU32,
-    }
-    let setup = setup.clone();
-    move || {
-        let spinners = Arc::new(Spinners::<C, S> {
-            queue: Osq::new(),
-            table: OsqTable::new(setup.cpus as usize),
-            data: C::Cell::new(0),
-            heads: AtomicU32::new(0),
-        });
-        let each = |number| {
-            let spinners = Arc::clone(&spinners);
-            let leaves = impatient >> number & 1 != 0;
-            job(number, move |cpu: &Cpu<C>| {
-                for _ in 0..rounds {
-                    if spinners.queue.lock(cpu, &spinners.table, |_| leaves) {
-                        spinners.heads.fetch_add(1, Ordering::Relaxed);
-                        spinners.data.update(|count| count + 1);
-                        spinners.queue.unlock(cpu, &spinners.table);
-                    } else {
-                        assert!(leaves, "a patient spinner left the queue");
-                    }
-                }
-            })
-        };
-        let machine = Machine::new(&setup);
-        machine.run((0..setup.cpus).map(each).collect());
-        let heads = spinners.heads.load(Ordering::Relaxed);
-        assert_eq!(spinners.data.get(), heads, "updates under the queue were lost");
-        let patient = setup.cpus - (impatient & ((1 << setup.cpus) - 1)).count_ones();
-        assert!(
-            heads >= rounds * patient.max(1),
-            "a patient spinner never became the head"
-        );
-        assert!(
-            spinners.queue.is_empty(&Cpu::inspector(machine)),
-            "a spinner is left in the queue"
         );
     }
 }

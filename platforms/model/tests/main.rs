@@ -4,7 +4,9 @@
 
 mod avic;
 mod faults;
+mod interrupts;
 mod loom;
 mod posting;
+mod scenario;
 mod shuttle;
 mod support;

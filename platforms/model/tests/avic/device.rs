@@ -1,9 +1,9 @@
 //! No interrupt of a device is lost in the IOMMU, and each step that prevents it is necessary.
 
+use crate::interrupts::AvicScenario;
+use crate::interrupts::Sender::{Device, Software};
+use crate::interrupts::Waiting::{Deactivates, DeactivatesAndMoves, Halts, Spins, SpinsAndMoves};
 use holdfast_host::avic::handshake::AvicFaults;
-use holdfast_model::AvicScenario;
-use holdfast_model::Sender::{Device, Software};
-use holdfast_model::Waiting::{Deactivates, DeactivatesAndMoves, Halts, Spins, SpinsAndMoves};
 
 use super::{faulty, holds, loses};
 use crate::support::{ALL, BOUNDED};

@@ -1,8 +1,9 @@
 //! No interrupt is lost under AVIC, and each step that prevents it is necessary.
 
 use holdfast_host::AvicDriver;
-use holdfast_model::{AvicScenario, Bounds, Sender, Waiting};
+use holdfast_model::Bounds;
 
+use crate::interrupts::{AvicScenario, Sender, Waiting};
 use crate::support::{ALL, BOUNDED, loses_interrupts, loses_nothing};
 
 mod device;

@@ -4,6 +4,7 @@ mod exceptions;
 mod orderings;
 mod steps;
 mod trials;
+mod weaker;
 
 use holdfast_locks::RawLock;
 use holdfast_model::{Checker, Cpu};

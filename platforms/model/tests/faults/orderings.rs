@@ -11,10 +11,11 @@ use holdfast_history::{
     AheadPvQspin, CnaQspin, EarlyPvQspin, ExchangeQspin, NumerousQspin, OpportunisticTicket, TailPvTicket,
 };
 use holdfast_locks::*;
-use holdfast_model::fault::{Orderings, Probe, Site};
+use holdfast_model::fault::Site;
 
 use crate::faults::exceptions::{UNFOUND, UNREACHED};
 use crate::faults::trials::*;
+use crate::faults::weaker::{Probe, weaker};
 
 /// The folders with the locks' source.
 const ROOMS: [&str; 6] = ["src", "src/cpu", "src/spin", "src/rw", "src/sleep", "history/src"];
@@ -51,7 +52,7 @@ fn has_ordering(line: &str) -> bool {
 fn check(files: &[&str], trials: &[Trial]) {
     let probe = Probe::default();
     for (number, trial) in trials.iter().enumerate() {
-        let failure = trial.run(Orderings::Probed(probe.clone()));
+        let failure = trial.run(probe.orderings());
         assert_eq!(failure, None, "{files:?}, trial {number} fails without a fault");
     }
     let owned = |file: &str| {
@@ -63,13 +64,13 @@ fn check(files: &[&str], trials: &[Trial]) {
     for file in files {
         write_unreached(&mut mistakes, file, &sites);
     }
-    for fault in sites.iter().flat_map(|site| site.weaker()) {
+    for fault in sites.iter().copied().flat_map(weaker) {
         let line = &code(fault.site.file)[fault.site.line as usize - 1];
         let excuse = UNFOUND.iter().find(|each| {
             let same = fault.site.role == each.role && fault.to == each.to;
             same && fault.site.file.ends_with(each.file) && line.contains(each.line)
         });
-        let found = trials.iter().find_map(|trial| trial.run(Orderings::Weakened(fault)));
+        let found = trials.iter().find_map(|trial| trial.run(fault.orderings()));
         let reason = excuse.map(|each| each.reason);
         let verdict = found.as_deref().or(reason).unwrap_or("NOT FOUND");
         println!("loom     {fault:62} {verdict:.100}");

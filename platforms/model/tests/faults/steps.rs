@@ -6,9 +6,10 @@
 
 use holdfast_history::{AheadPvQspin, EarlyPvQspin, OpportunisticTicket, TailPvTicket, UnqueuedRwlock};
 use holdfast_locks::*;
-use holdfast_model::{Bounds, Checker, Loom, ModelWord, Schedules, Setup, Shuttle, scenario};
+use holdfast_model::{Bounds, Checker, Loom, ModelWord, Schedules, Setup, Shuttle};
 
 use crate::faults::Lock;
+use crate::scenario;
 
 /// Defines a set of steps with one left out.
 macro_rules! without {

@@ -3,9 +3,10 @@
 use holdfast_history::UnqueuedRwlock;
 use holdfast_locks::*;
 use holdfast_model::fault::Orderings;
-use holdfast_model::{Bounds, Checker, Loom, ModelWord, Setup, scenario};
+use holdfast_model::{Bounds, Checker, Loom, ModelWord, Setup};
 
 use crate::faults::{Body, Lock};
+use crate::scenario;
 
 type Biased = BiasedRwlock<ModelWord<Loom>, Tas>;
 

@@ -2,9 +2,10 @@
 //! for readers is woken.
 
 use holdfast_locks::{BiasedRwlock, Tas};
-use holdfast_model::{Bounds, Loom, ModelWord, Setup, scenario};
+use holdfast_model::{Bounds, Loom, ModelWord, Setup};
 
 use crate::loom::few;
+use crate::scenario;
 use crate::support::{ALL, holds};
 
 type Lock = BiasedRwlock<ModelWord<Loom>, Tas>;

@@ -1,9 +1,10 @@
 //! The NUMA-aware queued spinlock on two NUMA nodes, where every head sorts its queue.
 
 use holdfast_history::CnaQspin;
-use holdfast_model::{Bounds, Loom, Setup, scenario};
+use holdfast_model::{Bounds, Loom, Setup};
 
 use crate::loom::{Lock, few};
+use crate::scenario;
 use crate::support::holds;
 
 fn two_nodes<L: Lock>(name: &str, cpus: u32, bounds: Bounds) {

@@ -10,8 +10,9 @@ mod unqueued;
 mod variants;
 
 use holdfast_locks::RawLock;
-use holdfast_model::{Bounds, Checker as _, Cpu, Loom, Setup, scenario};
+use holdfast_model::{Bounds, Checker as _, Cpu, Loom, Setup};
 
+use crate::scenario;
 use crate::support::holds;
 
 /// A lock that loom can run.

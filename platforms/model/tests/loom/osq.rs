@@ -1,9 +1,10 @@
 //! Queue of optimistic spinners: handover, and leaving from every place in the queue.
 
 use holdfast_locks::AllSteps;
-use holdfast_model::{Bounds, Loom, Setup, scenario};
+use holdfast_model::{Bounds, Loom, Setup};
 
 use crate::loom::{ALL, few};
+use crate::scenario;
 use crate::support::holds;
 
 fn spinners(cpus: u32, rounds: u32, impatient: u32, bounds: Bounds) {

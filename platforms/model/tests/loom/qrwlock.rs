@@ -1,9 +1,10 @@
 //! Reader-writer locks: readers and writers exclude each other, and each head of the queue is woken.
 
 use holdfast_locks::{AllSteps, Budget, Qrwlock, Sharing, Tas};
-use holdfast_model::{Bounds, Loom, ModelWord, Setup, scenario};
+use holdfast_model::{Bounds, Loom, ModelWord, Setup};
 
 use crate::loom::few;
+use crate::scenario;
 use crate::support::{ALL, holds};
 
 type Lock = Qrwlock<ModelWord<Loom>, Tas>;

@@ -1,9 +1,10 @@
 //! Condition variables over the kernel's queues: no notification is lost, and the memory may be freed after `destroy`.
 
 use holdfast_locks::{AllSteps, Tas};
-use holdfast_model::{Bounds, Loom, Setup, scenario};
+use holdfast_model::{Bounds, Loom, Setup};
 
 use crate::loom::few;
+use crate::scenario;
 use crate::support::{ALL, holds};
 
 fn check(scenario: &str, bounds: Bounds, body: impl Fn() + Send + Sync + 'static) {

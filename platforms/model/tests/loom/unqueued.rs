@@ -1,9 +1,10 @@
 //! The reader-writer lock without a queue: readers and writers exclude each other.
 
 use holdfast_history::UnqueuedRwlock;
-use holdfast_model::{Bounds, Loom, ModelWord, Setup, scenario};
+use holdfast_model::{Bounds, Loom, ModelWord, Setup};
 
 use crate::loom::few;
+use crate::scenario;
 use crate::support::{ALL, holds};
 
 fn check(what: &str, bounds: Bounds, cpus: u32, writers: u32, rounds: u32) {

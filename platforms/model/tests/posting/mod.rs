@@ -1,8 +1,9 @@
 //! No posted interrupt is lost, and each step that prevents it is necessary.
 
 use holdfast_host::apicv::posting::PostingFaults;
-use holdfast_model::{Bounds, PostingScenario, Sender, Waiting};
+use holdfast_model::Bounds;
 
+use crate::interrupts::{PostingScenario, Sender, Waiting};
 use crate::support::{ALL, BOUNDED, loses_interrupts, loses_nothing};
 
 use Sender::{Hardware, Software};

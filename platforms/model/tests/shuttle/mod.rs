@@ -3,9 +3,10 @@
 
 use holdfast_history::UnqueuedRwlock;
 use holdfast_locks::*;
-use holdfast_model::{Checker, ModelWord, ModelWorld, Schedules, Setup, Shuttle, scenario};
+use holdfast_model::{Checker, ModelWord, ModelWorld, Schedules, Setup, Shuttle};
 
 use crate::faults::Lock;
+use crate::scenario;
 use crate::support::holds;
 
 /// The number of schedules of each scenario.

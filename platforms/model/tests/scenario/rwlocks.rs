@@ -3,13 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use holdfast_locks::conformance::Job;
-use holdfast_locks::{CpuId, Qrwlock, RawLock, RawRwlock, Steps, TryRwlock};
+use holdfast_locks::{Qrwlock, RawLock, RawRwlock, Steps, TryRwlock};
+use holdfast_model::{Cell, Checker, Cpu, Machine, ModelWord, Setup};
 
-use crate::checker::{Cell, Checker};
-use crate::cpu::Cpu;
-use crate::machine::{Machine, Setup};
-use crate::word::ModelWord;
+use super::job;
 
 /// A lock and the memory that it protects.
 struct Guarded<C: Checker, L> {
@@ -40,10 +37,6 @@ impl<C: Checker, L: RawRwlock<Cpu<C>> + Send + Sync + 'static> Guarded<C, L> {
         self.data.update(|count| count + 1);
         self.lock.unlock_exclusive(cpu);
     }
-}
-
-fn job<C: Checker>(cpu: u32, body: impl FnOnce(&Cpu<C>) + Send + 'static) -> (CpuId, Job<Cpu<C>>) {
-    (CpuId(cpu), Job::new(body))
 }
 
 /// [`readers_and_writers_of`] a queued lock.

@@ -1,4 +1,7 @@
-//! The parts that scenarios of interrupts share: memory whose racing words loom orders, and the waiting thread.
+//! Scenarios of interrupts, and what they share: memory whose racing words loom orders, and the waiting thread.
+
+mod avic;
+mod posting;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -9,7 +12,10 @@ use ::loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use ::loom::sync::atomic::{AtomicU32, AtomicU64, fence};
 use holdfast_abi::Memory;
 
-/// How a word of 64 bits changes: by stores or by exchanges, never by both. See `loom.rs`, **A store after a
+pub use avic::{AvicScenario, Sender, Waiting};
+pub use posting::PostingScenario;
+
+/// How a word of 64 bits changes: by stores or by exchanges, never by both. See `src/loom.rs`, **A store after a
 /// read-modify-write is later**.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {

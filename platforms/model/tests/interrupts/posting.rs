@@ -16,11 +16,9 @@ use holdfast_abi::posted::{self, Control, PidPointer};
 use holdfast_abi::{Vmcs, lapic, vmcs};
 use holdfast_host::apicv::posting::{Descriptor, PostingFaults};
 use holdfast_machine::apicv::{Apicv, Notification, WriteOutcome};
+use holdfast_model::{Bounds, Checker, Explored, Failure, Loom};
 
-use crate::avic::{Sender, Waiting};
-use crate::checker::{Checker, Explored, Failure};
-use crate::interrupts::{HardwareMemory, Line, LoomMemory, Waiter};
-use crate::loom::{Bounds, Loom};
+use super::{HardwareMemory, Line, LoomMemory, Sender, Waiter, Waiting};
 
 /// Host-physical address of the vCPU's descriptor.
 const DESCRIPTOR: u64 = 0x1000;

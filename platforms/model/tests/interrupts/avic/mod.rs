@@ -9,7 +9,7 @@
 //! - **Only racing words are modeled**: IRR, the table's entry, and the words that the IOMMU shares with the host
 //!   (`device.rs`). ISR, TPR and PPR belong to the vCPU's own thread, and no interrupt here is level-triggered.
 //! - **Exchanges for stores**: if other threads exchange a word, its owner exchanges it, too, with the ordering of a
-//!   store (`loom.rs`, *A store after a read-modify-write is later*).
+//!   store (`src/loom.rs`, *A store after a read-modify-write is later*).
 
 mod device;
 mod vcpu;
@@ -23,10 +23,9 @@ use holdfast_abi::{Memory, Vmcb, lapic, vmcb};
 use holdfast_host::AvicDriver;
 use holdfast_host::avic::handshake::{self, AvicFaults, Notice, Presence, Tables};
 use holdfast_machine::avic::{Avic, AvicHardware};
+use holdfast_model::{Bounds, Checker, Explored, Failure, Loom};
 
-use crate::checker::{Checker, Explored, Failure};
-use crate::interrupts::{HardwareMemory, Line, LoomMemory, Waiter};
-use crate::loom::{Bounds, Loom};
+use super::{HardwareMemory, Line, LoomMemory, Waiter};
 use device::Devices;
 use vcpu::VcpuThread;
 

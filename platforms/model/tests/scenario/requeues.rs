@@ -1,12 +1,9 @@
 //! The programs over a condition variable that uses the kernel's queues.
 
 use holdfast_locks::{Futexes, Platform, RawLock, RequeueCondvar, Steps};
+use holdfast_model::{Cell, Checker, Cpu, ModelWord, Setup};
 
 use super::condvars::{AT_ONCE, Condition, Counter, broadcast_by, impatience_of, turns_of};
-use crate::checker::{Cell, Checker};
-use crate::cpu::Cpu;
-use crate::machine::Setup;
-use crate::word::ModelWord;
 
 /// The condition variable whose broadcast moves waiters to the queue of the mutex, of kind `L`.
 struct Requeued<C: Checker, L, S> {

@@ -4,12 +4,9 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use holdfast_locks::{RawLock, Word};
+use holdfast_model::{Cell, Checker, Cpu, Machine, ModelWord, Setup};
 
 use super::job;
-use crate::checker::{Cell, Checker};
-use crate::cpu::Cpu;
-use crate::machine::{Machine, Setup};
-use crate::word::ModelWord;
 
 /// How many waiters a broadcast wakes at once: the others are in the chain, or in the mutex's queue.
 pub(super) const AT_ONCE: u32 = 1;

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use holdfast_lab::extensions::Extensions;
 use holdfast_lab::options::Options;
-use holdfast_lab::units::{Build, own_id};
+use holdfast_lab::units::{Build, digest};
 
 use crate::args::VERSION;
 
@@ -36,10 +36,8 @@ pub fn build() -> Build {
     let own = || {
         // A program that cannot be read shares its cache with no other: the process is its identity.
         let executable = std::env::current_exe().and_then(std::fs::read);
-        own_id(
-            SOURCES,
-            &executable.unwrap_or_else(|_| std::process::id().to_le_bytes().to_vec()),
-        )
+        let executable = executable.unwrap_or_else(|_| std::process::id().to_le_bytes().to_vec());
+        digest(&[SOURCES.as_bytes(), &executable])
     };
     Build {
         id: match extensions() == Extensions::shipped() {

@@ -52,6 +52,18 @@ pub struct Problem {
     pub expected: String,
 }
 
+impl Problem {
+    /// Returns a problem of the whole text or option at `place`.
+    pub fn new(place: &Place, found: impl Into<String>, expected: impl Into<String>) -> Problem {
+        Problem {
+            place: place.clone(),
+            key: String::new(),
+            found: found.into(),
+            expected: expected.into(),
+        }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.place)?;

@@ -246,8 +246,7 @@ impl<'t, 'f> Reader<'t, 'f> {
         match &node.value {
             Value::Text(text) => Some(text),
             other => {
-                self.findings
-                    .add(&node.place, join(&self.table.path, key), other.to_string(), "a string");
+                self.wrong(key, other.to_string(), "a string");
                 None
             }
         }
@@ -283,9 +282,7 @@ impl<'t, 'f> Reader<'t, 'f> {
     fn text_that(&mut self, key: &'static str, fit: impl Fn(&str) -> bool, expected: &str) -> Option<&'t str> {
         let text = self.text(key)?;
         if !fit(text) {
-            let place = self.place_of(key);
-            self.findings
-                .add(&place, join(&self.table.path, key), format!("{text:?}"), expected);
+            self.wrong(key, format!("{text:?}"), expected);
         }
         Some(text)
     }
@@ -299,8 +296,7 @@ impl<'t, 'f> Reader<'t, 'f> {
             _ => None,
         };
         if number.is_none() {
-            let path = join(&self.table.path, key);
-            self.findings.add(&node.place, path, node.value.to_string(), "a number");
+            self.wrong(key, node.value.to_string(), "a number");
         }
         number
     }
@@ -315,12 +311,11 @@ impl<'t, 'f> Reader<'t, 'f> {
 
     /// Returns `true` or `false` at `key`, or `false` if it is missing.
     pub(crate) fn flag(&mut self, key: &'static str) -> bool {
-        match self.optional(key).map(|node| (&node.value, &node.place)) {
+        match self.optional(key).map(|node| &node.value) {
             None => false,
-            Some((Value::Bool(flag), _)) => *flag,
-            Some((other, place)) => {
-                self.findings
-                    .add(place, join(&self.table.path, key), other.to_string(), "true or false");
+            Some(Value::Bool(flag)) => *flag,
+            Some(other) => {
+                self.wrong(key, other.to_string(), "true or false");
                 false
             }
         }
@@ -337,12 +332,7 @@ impl<'t, 'f> Reader<'t, 'f> {
         };
         if number.is_none() {
             let expected = format!("a whole number from {min} to {max}");
-            self.findings.add(
-                &node.place,
-                join(&self.table.path, key),
-                node.value.to_string(),
-                expected,
-            );
+            self.wrong(key, node.value.to_string(), expected);
         }
         number
     }
@@ -354,10 +344,8 @@ impl<'t, 'f> Reader<'t, 'f> {
             .find(|(name, _)| *name == text)
             .map(|(_, choice)| *choice);
         if chosen.is_none() {
-            let place = self.place_of(key);
             let expected = one_of(text, choices.iter().map(|(name, _)| *name));
-            self.findings
-                .add(&place, join(&self.table.path, key), format!("{text:?}"), expected);
+            self.wrong(key, format!("{text:?}"), expected);
         }
         chosen
     }
@@ -368,8 +356,7 @@ impl<'t, 'f> Reader<'t, 'f> {
         match &node.value {
             Value::Table(table) => Some((table, &node.place)),
             other => {
-                self.findings
-                    .add(&node.place, join(&self.table.path, key), other.to_string(), "a table");
+                self.wrong(key, other.to_string(), "a table");
                 None
             }
         }
@@ -382,12 +369,7 @@ impl<'t, 'f> Reader<'t, 'f> {
         };
         let path = join(&self.table.path, key);
         let Value::Array(items) = &node.value else {
-            self.findings.add(
-                &node.place,
-                path,
-                node.value.to_string(),
-                format!("tables, as [[{key}]]"),
-            );
+            self.wrong(key, node.value.to_string(), format!("tables, as [[{key}]]"));
             return Vec::new();
         };
         let mut tables = Vec::new();
@@ -400,6 +382,12 @@ impl<'t, 'f> Reader<'t, 'f> {
             }
         }
         tables
+    }
+
+    /// Reports what was `found` at `key`.
+    pub(crate) fn wrong(&mut self, key: &str, found: impl Into<String>, expected: impl Into<String>) {
+        let path = join(&self.table.path, key);
+        self.findings.add(&self.place_of(key), path, found, expected);
     }
 
     /// Reports that `key` is missing.

@@ -41,11 +41,6 @@ impl Extensions {
         Extensions { locks: locks.leak() }
     }
 
-    /// Returns the lock called `name`.
-    pub fn lock_called(&self, name: &str) -> Option<LockKind> {
-        self.locks.iter().copied().find(|kind| kind.name() == name)
-    }
-
     /// Says of each lock where it comes from, and how many CPUs it is for.
     pub(crate) fn about_locks(&self) -> String {
         let about = |kind: &LockKind| {

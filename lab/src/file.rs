@@ -15,6 +15,16 @@ pub struct WriteError {
     pub error: io::Error,
 }
 
+impl WriteError {
+    /// Returns what makes the error of a write to `path`.
+    pub fn of(path: &Path) -> impl FnOnce(io::Error) -> WriteError {
+        move |error| WriteError {
+            path: path.to_owned(),
+            error,
+        }
+    }
+}
+
 impl fmt::Display for WriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: cannot write it: {}", self.path.display(), self.error)
@@ -109,10 +119,7 @@ pub fn keep(path: &Path, bytes: &[u8]) -> Result<Option<PathBuf>, WriteError> {
         }
         unreachable!("fewer files than numbers")
     };
-    keep().map_err(|error| WriteError {
-        path: path.to_owned(),
-        error,
-    })
+    keep().map_err(WriteError::of(path))
 }
 
 /// Destination of what is written to a path.
@@ -154,10 +161,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
         Target::File(path) => replace(&path, bytes),
         Target::Stream(path) => OpenOptions::new().write(true).open(path)?.write_all(bytes),
     };
-    write().map_err(|error| WriteError {
-        path: path.to_owned(),
-        error,
-    })
+    write().map_err(WriteError::of(path))
 }
 
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -209,10 +213,7 @@ pub fn check(path: &Path) -> Result<(), WriteError> {
         }
         Target::Stream(path) => OpenOptions::new().write(true).open(path).map(drop),
     };
-    check().map_err(|error| WriteError {
-        path: path.to_owned(),
-        error,
-    })
+    check().map_err(WriteError::of(path))
 }
 
 #[cfg(all(test, target_os = "linux"))]

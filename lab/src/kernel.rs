@@ -140,7 +140,7 @@ fn lock(row: &Row, rows: &[Row]) -> LockProfile {
 
 fn read_row(table: &Table, place: &Place, findings: &mut Findings) -> Option<Row> {
     let mut reader = Reader::new(table, place.clone(), findings);
-    let class = reader.text("class").and_then(|text| class(&mut reader, "class", text));
+    let of_class = reader.text("class").and_then(|text| class(&mut reader, "class", text));
     let scopes: Vec<(&str, Scope)> = Scope::ALL.iter().map(|scope| (scope.name(), *scope)).collect();
     let scope = reader
         .text("scope")
@@ -150,19 +150,15 @@ fn read_row(table: &Table, place: &Place, findings: &mut Findings) -> Option<Row
     within(&mut reader, "hold");
     let under = reader
         .optional_text("under")
-        .and_then(|text| class_of(&mut reader, text));
+        .and_then(|text| class(&mut reader, "under", text));
     reader.finish();
     Some(Row {
-        class: class?,
+        class: of_class?,
         scope: scope?,
         count,
         own,
         under,
     })
-}
-
-fn class_of(reader: &mut Reader<'_, '_>, text: &str) -> Option<LockClass> {
-    class(reader, "under", text)
 }
 
 fn class(reader: &mut Reader<'_, '_>, key: &'static str, text: &str) -> Option<LockClass> {
@@ -175,10 +171,7 @@ fn class(reader: &mut Reader<'_, '_>, key: &'static str, text: &str) -> Option<L
 fn within(reader: &mut Reader<'_, '_>, key: &'static str) -> f64 {
     let Some(number) = reader.number(key) else { return 0.0 };
     if !(0.0..=MOST).contains(&number) {
-        let place = reader.place_of(key);
-        reader
-            .findings()
-            .add(&place, key, number.to_string(), format!("a number from 0 to {MOST:e}"));
+        reader.wrong(key, number.to_string(), format!("a number from 0 to {MOST:e}"));
     }
     number
 }

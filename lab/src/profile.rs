@@ -4,19 +4,15 @@
 //! - **Sourced.** Every cost states the source of its value, and whether it is uncertain: an estimate, a figure from
 //!   memory, or a figure of another CPU model.
 
-mod apicv;
-mod avic;
 mod idle;
 
 use holdfast_host::PauseControls;
-use holdfast_machine::{Costs, CpuModel, PauseHardware, Picos, Profile, Topology};
+use holdfast_machine::{ApicvModel, AvicModel, Costs, CpuModel, PauseHardware, Picos, Profile, Topology};
 
-pub use apicv::ApicvProfile;
-pub use avic::AvicProfile;
 pub use idle::IdleProfile;
 
 use crate::amount::{Amount, Unit};
-use crate::diagnostic::{Findings, Place, Problems, one_of};
+use crate::diagnostic::{Findings, Place, Problems};
 use crate::document::{self, Reader, Table};
 
 /// A cost as stated in a profile.
@@ -46,9 +42,9 @@ pub struct MachineProfile {
     /// Detection of pause loops: Intel's pause-loop exiting or AMD's pause filter.
     pub pauses: PauseDetection,
     /// Costs of AMD's interrupt controller for guests, on a CPU model that has it.
-    pub avic: Option<AvicProfile>,
+    pub avic: Option<StatedCosts>,
     /// Costs of Intel's APIC virtualization, on a CPU model that has it.
-    pub apicv: Option<ApicvProfile>,
+    pub apicv: Option<StatedCosts>,
     /// All costs.
     pub costs: StatedCosts,
     /// Idle states of a pCPU, in order of depth. Empty if `idle_exit` is the whole way out of every idle state.
@@ -184,11 +180,18 @@ impl MachineProfile {
             pcid: self.cpu.pcid,
             pause_hardware: self.pauses.hardware(),
             avic: match (&self.avic, self.cpu.avic) {
-                (Some(avic), Some(features)) => Some(avic.build(features, self.frequency_hz)?),
+                (Some(costs), Some(features)) => Some(AvicModel::from_costs(
+                    |name| costs.picos(name, self.frequency_hz),
+                    features.hardware,
+                    features.family,
+                )?),
                 _ => None,
             },
             apicv: match (&self.apicv, self.cpu.apicv) {
-                (Some(apicv), Some(features)) => Some(apicv.build(features, self.frequency_hz)?),
+                (Some(costs), Some(features)) => Some(ApicvModel::from_costs(
+                    |name| costs.picos(name, self.frequency_hz),
+                    features.ipiv,
+                )?),
                 _ => None,
             },
         })
@@ -217,8 +220,8 @@ fn read_profile(document: &Table, start: &Place, findings: &mut Findings) -> Opt
     });
     let frequency_hz = section(&mut reader, "frequency", start, read_frequency);
     let pauses = read_pauses(&mut reader, start);
-    let avic = avic::read(&mut reader);
-    let apicv = apicv::read(&mut reader);
+    let avic = read_optional(&mut reader, "avic", AvicModel::COSTS);
+    let apicv = read_optional(&mut reader, "apicv", ApicvModel::COSTS);
     let costs = section(&mut reader, "costs", start, |reader| {
         StatedCosts::read(reader, Costs::COSTS)
     });
@@ -244,24 +247,16 @@ fn read_cpu(reader: &mut Reader<'_, '_>) -> Option<&'static CpuModel> {
         return Some(CpuModel::UNLISTED);
     }
     let name = reader.text("cpu")?;
-    let found = CpuModel::by_name(name);
-    if found.is_none() {
-        let place = reader.place_of("cpu");
-        let names = CpuModel::ALL.iter().map(|model| model.name);
-        reader
-            .findings()
-            .add(&place, "cpu", format!("{name:?}"), one_of(name, names));
-    }
-    found
+    let models: Vec<(&str, &CpuModel)> = CpuModel::ALL.iter().map(|model| (model.name, model)).collect();
+    reader.choose("cpu", name, &models)
 }
 
 /// Reads `[ple]` of an Intel CPU or `[pause_filter]` of an AMD CPU, each value with its source.
 fn read_pauses(reader: &mut Reader<'_, '_>, start: &Place) -> Option<PauseDetection> {
     let (intel, amd) = (reader.has("ple"), reader.has("pause_filter"));
     if intel && amd {
-        let place = reader.place_of("pause_filter");
         let expected = "[ple] for an Intel CPU or [pause_filter] for an AMD CPU, not both";
-        reader.findings().add(&place, "pause_filter", "both", expected);
+        reader.wrong("pause_filter", "both", expected);
     }
     if !amd {
         return section(reader, "ple", start, |reader| {
@@ -336,18 +331,17 @@ fn read_frequency(reader: &mut Reader<'_, '_>) -> Option<u64> {
     Some(hertz.round() as u64)
 }
 
-/// Reads the table at `key` with `read`, if there is one. Returns `None` after a mistake in it.
-fn read_optional<T>(
+/// Reads the table of the costs `names` at `key`, if there is one. Returns `None` after a mistake in it.
+fn read_optional(
     reader: &mut Reader<'_, '_>,
     key: &'static str,
-    read: impl FnOnce(&mut Reader<'_, '_>) -> Option<T>,
-) -> Option<Option<T>> {
+    names: &[&'static str],
+) -> Option<Option<StatedCosts>> {
     let Some((table, place)) = reader.optional_table(key) else {
         return Some(None);
     };
-    let place: Place = place.clone();
-    let mut inner = Reader::new(table, place, reader.findings());
-    let found = read(&mut inner);
+    let mut inner = Reader::new(table, place.clone(), reader.findings());
+    let found = StatedCosts::read(&mut inner, names);
     inner.finish();
     found.map(Some)
 }

@@ -99,12 +99,7 @@ impl fmt::Display for TraceError {
 impl std::error::Error for TraceError {}
 
 fn problem(option: &str, found: String, expected: String) -> TraceError {
-    TraceError::Input(Problems(vec![Problem {
-        place: Place::whole(option),
-        key: String::new(),
-        found,
-        expected,
-    }]))
+    TraceError::Input(Problem::new(&Place::whole(option), found, expected).into())
 }
 
 fn nanos(option: &str, text: &str) -> Result<u64, TraceError> {

@@ -170,12 +170,7 @@ impl Output {
             note!("resumed: {} has {} records", path.display(), resumed.ids.len());
         }
         let file = OpenOptions::new().append(true).open(&path);
-        let file = file.map_err(|error| {
-            Refused::Unwritable(WriteError {
-                path: path.clone(),
-                error,
-            })
-        })?;
+        let file = file.map_err(WriteError::of(&path)).map_err(Refused::Unwritable)?;
         Ok(Output {
             sink: Mutex::new(Box::new(file)),
             path: Some(path),
@@ -187,10 +182,9 @@ impl Output {
     fn line(&self, line: &str) -> Result<(), WriteError> {
         let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
         let written = sink.write_all(line.as_bytes()).and_then(|()| sink.flush());
-        written.map_err(|error| WriteError {
-            path: self.path.clone().unwrap_or_else(|| "standard output".into()),
-            error,
-        })
+        written.map_err(WriteError::of(
+            self.path.as_deref().unwrap_or(Path::new("standard output")),
+        ))
     }
 }
 

@@ -25,10 +25,7 @@ impl Cache {
             fs::create_dir_all(folder)?;
             tempfile::NamedTempFile::new_in(folder).map(drop)
         };
-        open().map_err(|error| WriteError {
-            path: folder.to_owned(),
-            error,
-        })?;
+        open().map_err(WriteError::of(folder))?;
         Ok(Cache {
             folder: folder.to_owned(),
         })
@@ -63,12 +60,8 @@ impl Cache {
     /// If the file cannot be read, or is no whole record of this unit.
     pub fn get(&self, id: Id) -> Result<Option<Record>, Problem> {
         let path = self.path(id);
-        let problem = |found: String, expected: String| Problem {
-            place: Place::whole(&path.to_string_lossy()),
-            key: String::new(),
-            found,
-            expected,
-        };
+        let problem =
+            |found: String, expected: String| Problem::new(&Place::whole(&path.to_string_lossy()), found, expected);
         let text = match file::read_text(&path, file::BYTES_MAX) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -101,10 +94,7 @@ impl Cache {
             file.persist(&path).map_err(|error| error.error)?;
             Ok(())
         };
-        put().map_err(|error| WriteError {
-            path: path.clone(),
-            error,
-        })
+        put().map_err(WriteError::of(&path))
     }
 
     /// Returns the mean CPU time in seconds of those units of the cell of `id` that are in the cache, or `None` without

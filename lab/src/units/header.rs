@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Id, Units, hash};
+use super::{Id, Units, digest, lines};
 use crate::diagnostic::Problems;
 use crate::experiment::Experiment;
 use crate::extensions::Extensions;
@@ -84,7 +84,7 @@ impl Header {
             &options,
             &files,
         ];
-        format!("{:032x}", hash(&parts))
+        digest(&parts)
     }
 
     /// Makes the plan again, with all cells or only those of `wanted`.
@@ -106,9 +106,7 @@ impl Header {
 
     /// Returns the line, with its line break.
     pub fn line(&self) -> String {
-        let mut line = serde_json::to_string(self).expect("strings, numbers and maps with string keys");
-        line.push('\n');
-        line
+        lines::of(self)
     }
 }
 
@@ -154,8 +152,6 @@ impl Unit {
 
     /// Returns the line, with its line break.
     pub fn line(&self) -> String {
-        let mut line = serde_json::to_string(self).expect("strings, numbers and maps with string keys");
-        line.push('\n');
-        line
+        lines::of(self)
     }
 }

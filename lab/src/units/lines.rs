@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use serde::Serialize;
+
 use super::{Header, PLAN_SCHEMA, RECORD_SCHEMA, Record, UNIT_SCHEMA, Unit};
 use crate::diagnostic::{Place, Problem};
 use crate::file;
@@ -22,25 +24,19 @@ pub(super) type Read = (Place, Result<Line, Problem>);
 /// If the file cannot be read, or is no such file at all.
 pub(super) fn read(path: &Path) -> Result<Vec<Read>, Problem> {
     let name = path.to_string_lossy();
-    let problem = |place: Place, (found, expected): (String, String)| Problem {
-        place,
-        key: String::new(),
-        found,
-        expected,
-    };
     let whole = Place::whole(&name);
     let expected = "a plan, units or records, as `holdfast plan --format jsonl` and `holdfast run --shard` write them";
     let text = file::read_text(path, file::BYTES_MAX)
-        .map_err(|error| problem(whole.clone(), (format!("an error ({error})"), expected.to_owned())))?;
+        .map_err(|error| Problem::new(&whole, format!("an error ({error})"), expected))?;
     if text.trim_start().lines().next().is_some_and(|line| line.trim() == "{") {
-        let found = "a JSON document of several lines, perhaps a result file".to_owned();
-        return Err(problem(whole, (found, expected.to_owned())));
+        let found = "a JSON document of several lines, perhaps a result file";
+        return Err(Problem::new(&whole, found, expected));
     }
     let file = whole.file;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let lines = lines.map(|(index, line)| {
         let place = Place::new(&file, index + 1);
-        let parsed = parse(line).map_err(|wrong| problem(place.clone(), wrong));
+        let parsed = parse(line).map_err(|(found, expected)| Problem::new(&place, found, expected));
         (place, parsed)
     });
     Ok(lines.collect())
@@ -77,6 +73,13 @@ fn parse(line: &str) -> Result<Line, (String, String)> {
         },
     };
     Err((found, expected))
+}
+
+/// Returns `value` as a line, with its line break.
+pub(super) fn of(value: &impl Serialize) -> String {
+    let mut line = serde_json::to_string(value).expect("strings, numbers and maps with string keys");
+    line.push('\n');
+    line
 }
 
 /// Returns whether `line` begins as this program begins a line of `schema`.

@@ -44,15 +44,6 @@ pub struct Merged {
     pub versions: Vec<String>,
 }
 
-fn problem(place: &Place, found: impl Into<String>, expected: impl Into<String>) -> Problem {
-    Problem {
-        place: place.clone(),
-        key: String::new(),
-        found: found.into(),
-        expected: expected.into(),
-    }
-}
-
 /// Reads files with a plan, units and records, and the folders of caches.
 ///
 /// # Errors
@@ -91,7 +82,7 @@ pub fn inputs(paths: &[PathBuf], rules: Rules) -> Result<Inputs, Problems> {
     if inputs.header.is_none() && problems.is_empty() {
         let place = Place::whole(&paths.first().map(|path| path.to_string_lossy()).unwrap_or_default());
         let expected = "the line of a plan in at least one file: that of `holdfast plan`, or records of a shard";
-        problems.push(problem(&place, "no plan", expected));
+        problems.push(Problem::new(&place, "no plan", expected));
     }
     if problems.is_empty() {
         Ok(inputs)
@@ -116,13 +107,13 @@ impl Inputs {
                 "that of {} with {} units, as in the other files",
                 first.experiment, first.units
             );
-            return Some(problem(place, found, expected));
+            return Some(Problem::new(place, found, expected));
         }
         let other = first.build != plan.build && !rules.mixed_builds;
         other.then(|| {
             let found = format!("a plan of the build {} ({})", plan.build, plan.version);
             let expected = format!("{} ({}) as before, or --mixed-builds", first.build, first.version);
-            problem(place, found, expected)
+            Problem::new(place, found, expected)
         })
     }
 }
@@ -140,7 +131,7 @@ pub fn merge(inputs: Inputs, build: Build, rules: Rules) -> Result<Merged, Probl
             "this program's build {} ({}), or --mixed-builds",
             build.id, build.version
         );
-        return Err(problem(&plan, found, expected).into());
+        return Err(Problem::new(&plan, found, expected).into());
     }
     let units = Units::new(header.plan(build.extensions, None)?, &header.target, build);
     let names: HashMap<(&str, &str, u64), usize> = (0..units.ids.len())
@@ -160,7 +151,7 @@ pub fn merge(inputs: Inputs, build: Build, rules: Rules) -> Result<Merged, Probl
                     "this program's build {} ({}), or --mixed-builds",
                     build.id, build.version
                 );
-                return Some(problem(&place, found, expected));
+                return Some(Problem::new(&place, found, expected));
             }
             // The identity of another build says nothing here.
             let name = (record.case.as_str(), record.variant.as_str(), record.seed);
@@ -171,10 +162,10 @@ pub fn merge(inputs: Inputs, build: Build, rules: Rules) -> Result<Merged, Probl
         let Some(index) = units.of(record.id).first() else {
             let name = format!("case {}, variant {}, seed {}", record.case, record.variant, record.seed);
             let found = format!("a record of {}: {name}", record.experiment);
-            return Some(problem(&place, found, "a record of a unit of the plan"));
+            return Some(Problem::new(&place, found, "a record of a unit of the plan"));
         };
         if let Err(wrong) = record.outcome(&units.plan.at(*index).0.config) {
-            return Some(problem(&place, wrong, "an outcome of this unit"));
+            return Some(Problem::new(&place, wrong, "an outcome of this unit"));
         }
         if let Some((first, other)) = found.get(&record.id) {
             if other.agrees(&record) {
@@ -182,7 +173,7 @@ pub fn merge(inputs: Inputs, build: Build, rules: Rules) -> Result<Merged, Probl
                 return None;
             }
             let what = format!("another outcome of {} than {first}", units.name(*index));
-            return Some(problem(&place, what, "equal outcomes of equal units"));
+            return Some(Problem::new(&place, what, "equal outcomes of equal units"));
         }
         found.insert(record.id, (place, record));
         None

@@ -99,22 +99,18 @@ impl From<Id> for String {
 }
 
 /// Returns a hash of `parts`, the same in every build on every machine.
-fn hash(parts: &[&str]) -> u128 {
+fn hash(parts: &[impl AsRef<[u8]>]) -> u128 {
     let mut hasher = SipHasher13::new();
-    for part in parts {
+    for part in parts.iter().map(AsRef::as_ref) {
         hasher.write(&(part.len() as u64).to_le_bytes());
-        hasher.write(part.as_bytes());
+        hasher.write(part);
     }
     hasher.finish128().as_u128()
 }
 
-/// Returns the [`Build::id`] of a program that adds types of its own to the `sources` of this one: their code is known
-/// as part of its `executable` only.
-pub fn own_id(sources: &str, executable: &[u8]) -> String {
-    let mut hasher = SipHasher13::new();
-    hasher.write(sources.as_bytes());
-    hasher.write(executable);
-    format!("{:032x}", hasher.finish128().as_u128())
+/// Returns the hash of `parts` as text.
+pub fn digest(parts: &[impl AsRef<[u8]>]) -> String {
+    format!("{:032x}", hash(parts))
 }
 
 /// A plan with the identity of each of its units.

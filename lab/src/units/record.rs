@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use holdfast_sim::{Cause, Config, Convoy, Outcome, VmOutcome};
 use serde::{Deserialize, Serialize};
 
-use super::{Id, Units, hash};
+use super::{Id, Units, digest};
 use crate::keys::Parameters;
 use crate::meter::Cost;
 use crate::run::RunError;
@@ -79,7 +79,7 @@ const CHECKSUM: &str = ",\"checksum\":\"";
 
 /// Returns the checksum of the beginning of a line.
 fn checksum(body: &str) -> String {
-    format!("{:032x}", hash(&[RECORD_SCHEMA, body]))
+    digest(&[RECORD_SCHEMA, body])
 }
 
 impl Record {

@@ -33,18 +33,16 @@ pub fn resume(path: &Path, header: &Header) -> Result<Result<Resumed, Problem>, 
         };
         for (place, line) in read {
             match line {
-                Ok(Line::Plan(other)) if *other != *header => return Ok(Err(foreign(place, &other, header))),
+                Ok(Line::Plan(other)) if *other != *header => return Ok(Err(foreign(&place, &other, header))),
                 Ok(Line::Record(record)) if record.build == header.build => {
                     text.push_str(&record.line());
                     resumed.ids.insert(record.id);
                 }
                 Ok(Line::Plan(_) | Line::Unit(_)) => {}
-                Ok(Line::Record(_)) => resumed.damaged.push(Problem {
-                    place,
-                    key: String::new(),
-                    found: "a record of another build".to_owned(),
-                    expected: header.build.clone(),
-                }),
+                Ok(Line::Record(_)) => {
+                    let found = "a record of another build";
+                    resumed.damaged.push(Problem::new(&place, found, &header.build));
+                }
                 Err(problem) => resumed.damaged.push(problem),
             }
         }
@@ -59,12 +57,9 @@ pub fn resume(path: &Path, header: &Header) -> Result<Result<Resumed, Problem>, 
     Ok(Ok(resumed))
 }
 
-fn foreign(place: Place, other: &Header, header: &Header) -> Problem {
+fn foreign(place: &Place, other: &Header, header: &Header) -> Problem {
     let name = |header: &Header| format!("{} of the build {}", header.experiment, header.build);
-    Problem {
-        place,
-        key: String::new(),
-        found: format!("records of another plan ({})", name(other)),
-        expected: format!("those of this plan ({}), or another --out", name(header)),
-    }
+    let found = format!("records of another plan ({})", name(other));
+    let expected = format!("those of this plan ({}), or another --out", name(header));
+    Problem::new(place, found, expected)
 }

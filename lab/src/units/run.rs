@@ -29,7 +29,7 @@ impl Selection {
     pub fn digest(&self) -> String {
         let ids: BTreeSet<Id> = self.chosen.iter().map(|index| self.units.ids[*index]).collect();
         let ids: Vec<String> = ids.iter().map(Id::to_string).collect();
-        let digest = format!("{:032x}", super::hash(&[&ids.join(" ")]));
+        let digest = super::digest(&[ids.join(" ")]);
         digest[..12].to_owned()
     }
 
@@ -50,19 +50,13 @@ impl Selection {
 /// All damaged or foreign lines; a plan of another build.
 pub fn load(path: &Path, build: Build, shard: Option<Shard>) -> Result<Selection, Problems> {
     let place = Place::whole(&path.to_string_lossy());
-    let problem = |place: &Place, found: &str, expected: &str| Problem {
-        place: place.clone(),
-        key: String::new(),
-        found: found.to_owned(),
-        expected: expected.to_owned(),
-    };
     let mut header: Option<Header> = None;
     let mut listed: Vec<(Place, Unit)> = Vec::new();
     let mut problems = Vec::new();
     for (place, line) in lines::read(path)? {
         match line {
             Ok(Line::Plan(plan)) if header.as_ref().is_some_and(|header| *header != *plan) => {
-                problems.push(problem(&place, "another plan", "one plan"));
+                problems.push(Problem::new(&place, "another plan", "one plan"));
             }
             Ok(Line::Plan(plan)) => header = Some(*plan),
             Ok(Line::Unit(unit)) => listed.push((place, *unit)),
@@ -72,16 +66,16 @@ pub fn load(path: &Path, build: Build, shard: Option<Shard>) -> Result<Selection
     }
     let Some(header) = header else {
         let expected = "the line of the plan, which `holdfast plan --format jsonl` writes first";
-        problems.insert(0, problem(&place, "no plan", expected));
+        problems.insert(0, Problem::new(&place, "no plan", expected));
         return Err(Problems(problems));
     };
     if header.build != build.id {
         let found = format!("a plan of the build {} ({})", header.build, header.version);
         let expected = format!("one of this program's build {} ({})", build.id, build.version);
-        problems.push(problem(&place, &found, &expected));
+        problems.push(Problem::new(&place, &found, &expected));
     }
     if listed.is_empty() && problems.is_empty() {
-        problems.push(problem(&place, "no units", "a line for each unit to run"));
+        problems.push(Problem::new(&place, "no units", "a line for each unit to run"));
     }
     if !problems.is_empty() {
         return Err(Problems(problems));
@@ -99,7 +93,7 @@ pub fn load(path: &Path, build: Build, shard: Option<Shard>) -> Result<Selection
             Some(index) => chosen.push(*index),
             None => {
                 let found = format!("the unit {}", unit.id);
-                problems.push(problem(place, &found, "a unit of the plan in this file"));
+                problems.push(Problem::new(place, &found, "a unit of the plan in this file"));
             }
         }
     }
@@ -233,12 +227,10 @@ fn cached_record(units: &Units, index: usize, cache: &Cache, damaged: &(dyn Fn(&
             let record = record?;
             match record.outcome(&units.plan.at(index).0.config) {
                 Ok(_) => return Some(record.named(units, index)),
-                Err(found) => damaged(&Problem {
-                    place: Place::whole(&cache.path(id).to_string_lossy()),
-                    key: String::new(),
-                    found,
-                    expected: "an outcome of this unit".to_owned(),
-                }),
+                Err(found) => {
+                    let place = Place::whole(&cache.path(id).to_string_lossy());
+                    damaged(&Problem::new(&place, found, "an outcome of this unit"));
+                }
             }
         }
         Err(problem) => damaged(&problem),

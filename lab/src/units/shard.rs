@@ -55,7 +55,7 @@ impl Shard {
         let cost = |position: usize| units[position].1.unwrap_or(mean).max(0.0);
         let mut order: Vec<usize> = (0..units.len()).collect();
         // Units of equal cost are in the order of their hashes, so that no shard gets all seeds of an expensive cell.
-        let key = |position: usize| super::hash(&[&units[position].0.to_string()]);
+        let key = |position: usize| super::hash(&[units[position].0.to_string()]);
         order.sort_by(|a, b| cost(*b).total_cmp(&cost(*a)).then(key(*a).cmp(&key(*b))));
         // Load in microseconds, number of units, and index of each shard; the least loaded is on top.
         let mut loads: BinaryHeap<_> = (0..self.count).map(|shard| Reverse((0_u64, 0_u64, shard))).collect();

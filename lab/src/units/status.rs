@@ -52,13 +52,8 @@ pub fn status(path: &Path, cache: &Cache, now: SystemTime) -> Result<Status, Pro
         }
     }
     let Some(header) = header else {
-        let problem = Problem {
-            place: Place::whole(&path.to_string_lossy()),
-            key: String::new(),
-            found: "no plan".to_owned(),
-            expected: "a plan as `holdfast submit` writes it".to_owned(),
-        };
-        return Err(problem.into());
+        let place = Place::whole(&path.to_string_lossy());
+        return Err(Problem::new(&place, "no plan", "a plan as `holdfast submit` writes it").into());
     };
     let mut left = Vec::new();
     let mut seen = Vec::new();

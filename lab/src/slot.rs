@@ -1,12 +1,17 @@
 //! Parameters that keys set: their kinds, how values are read into them, and how they are shown.
 
+mod read;
+#[cfg(test)]
+mod tests;
+
 use holdfast_host::{Inhibit, Inhibits};
 use holdfast_locks::LockKind;
 use holdfast_machine::CpuModel;
 
 use crate::amount::{self, Amount, show_nanos};
 use crate::diagnostic::one_of;
-use crate::document::{Node, Value};
+use crate::document::Value;
+use read::{affinity, cpus, flag, hertz, inhibits, name_or, nanos, nodes, number, whole_number};
 
 /// A parameter that is chosen by name.
 pub trait Choice {
@@ -244,30 +249,6 @@ impl Slot<'_> {
         }
     }
 
-    /// Changes the value. Returns `false` for a choice, which can change other parameters too.
-    #[cfg(test)]
-    pub fn alter(self) -> bool {
-        match self {
-            Slot::Flag(value) => *value = !*value,
-            Slot::OptionalFlag(value) => *value = Some(!value.unwrap_or_default()),
-            Slot::U32(value) => *value += 1,
-            Slot::U64(value) | Slot::Nanos(value) | Slot::Hertz(value) => *value += 1,
-            Slot::NanosOrNever(value) => *value = 7,
-            Slot::I8(value) => *value += 1,
-            Slot::OptionalU32(value) => *value = Some(value.unwrap_or_default() + 1),
-            Slot::OptionalNanos(value) => *value = Some(value.unwrap_or_default() + 1),
-            Slot::F64(value) => *value += 1.0,
-            Slot::Group(value) | Slot::Guest(value) => *value = Some("other".to_owned()),
-            Slot::Amount(value) => *value = Amount::from_nanos(123_456),
-            Slot::Affinity(value) => *value = Affinity::Same(vec![1, 2]),
-            Slot::Cpus(value) => *value = vec![1, 2],
-            Slot::Nodes(value) => *value = VirtualNodes::Pinned,
-            Slot::Inhibits(value) => value.set(Inhibit::Sev, true),
-            Slot::Choice(_) | Slot::Lock(..) | Slot::Name(_) => return false,
-        }
-        true
-    }
-
     /// Returns the value as a user writes it.
     pub fn show(&self) -> String {
         let auto = || "\"auto\"".to_owned();
@@ -318,199 +299,4 @@ fn put_optional<T>(slot: &mut Option<T>, raw: &Value, value: Option<T>) -> bool 
         return true;
     }
     put(slot, value.map(Some))
-}
-
-fn flag(value: &Value) -> Option<bool> {
-    match value {
-        Value::Bool(flag) => Some(*flag),
-        _ => None,
-    }
-}
-
-/// Reads a name, or `none` for no name. It is looked up when all names are known.
-fn name_or(value: &Value, none: &str) -> Option<Option<String>> {
-    match value {
-        Value::Text(name) => Some(Some(name.clone()).filter(|name| name != none)),
-        _ => None,
-    }
-}
-
-fn number(value: &Value, (min, max): Range) -> Option<f64> {
-    let number = match value {
-        Value::Integer(number) => *number as f64,
-        Value::Float(number) => *number,
-        _ => return None,
-    };
-    (number.is_finite() && min <= number && number <= max).then_some(number)
-}
-
-fn whole_number(value: &Value, range: Range) -> Option<i64> {
-    match value {
-        Value::Integer(whole) => number(value, range).map(|_| *whole),
-        _ => None,
-    }
-}
-
-fn nanos(value: &Value) -> Option<u64> {
-    match value {
-        Value::Integer(nanos) => u64::try_from(*nanos).ok(),
-        _ => Amount::of_value(value)?.nanos(),
-    }
-}
-
-/// Reads a frequency from 1 MHz to 100 GHz.
-fn hertz(value: &Value) -> Option<u64> {
-    let Value::Text(text) = value else { return None };
-    let (number, factor) = match (text.trim().strip_suffix("GHz"), text.trim().strip_suffix("MHz")) {
-        (Some(number), _) => (number, 1e9),
-        (None, Some(number)) => (number, 1e6),
-        (None, None) => return None,
-    };
-    let hertz = number.trim().parse::<f64>().ok()? * factor;
-    (1e6..=1e11).contains(&hertz).then(|| hertz.round() as u64)
-}
-
-fn affinity(value: &Value) -> Option<Affinity> {
-    match value {
-        Value::Array(items) if items.iter().any(|item| !matches!(item.value, Value::Integer(_))) => {
-            let each = |item: &Node| match item.value {
-                // A number among lists pins its vCPU to that pCPU.
-                Value::Integer(cpu) => u32::try_from(cpu).ok().map(|cpu| vec![cpu]),
-                _ => cpus(&item.value),
-            };
-            items.iter().map(each).collect::<Option<Vec<_>>>().map(Affinity::Each)
-        }
-        _ => cpus(value).map(Affinity::Same),
-    }
-}
-
-fn nodes(value: &Value) -> Option<VirtualNodes> {
-    let node = |item: &Node| match item.value {
-        Value::Integer(node) => u32::try_from(node).ok().filter(|node| *node <= NODE_MAX),
-        _ => None,
-    };
-    match value {
-        Value::Text(text) if text == "one" => Some(VirtualNodes::One),
-        Value::Text(text) if text == "pinned" => Some(VirtualNodes::Pinned),
-        Value::Array(items) => items.iter().map(node).collect::<Option<_>>().map(VirtualNodes::Each),
-        _ => None,
-    }
-}
-
-/// Reads inhibit reasons, `["sev", "pit_reinj"]` or `"sev,pit_reinj"`. Returns `None` if the value is neither.
-///
-/// # Errors
-/// Returns the reasons that there are if a name is not among them.
-fn inhibits(value: &Value) -> Result<Option<Inhibits>, String> {
-    let names: Option<Vec<&str>> = match value {
-        Value::Text(list) => Some(list.split(',').map(str::trim).collect()),
-        Value::Array(items) => items
-            .iter()
-            .map(|item| match &item.value {
-                Value::Text(name) => Some(name.as_str()),
-                _ => None,
-            })
-            .collect(),
-        _ => None,
-    };
-    let mut reasons = Inhibits::NONE;
-    for name in names.iter().flatten() {
-        let reason = Inhibit::by_name(name).ok_or_else(|| one_of(name, Inhibit::ALL.map(Inhibit::name).to_vec()))?;
-        reasons.set(reason, true);
-    }
-    Ok(names.map(|_| reasons))
-}
-
-/// Reads a set of pCPUs, `[0, 1, 4]` or `"0-1,4"`, and sorts it.
-fn cpus(value: &Value) -> Option<Vec<u32>> {
-    let mut cpus = match value {
-        Value::Array(items) => items
-            .iter()
-            .map(|item| match item.value {
-                Value::Integer(cpu) => u32::try_from(cpu).ok(),
-                _ => None,
-            })
-            .collect::<Option<Vec<u32>>>()?,
-        Value::Integer(cpu) => vec![u32::try_from(*cpu).ok()?],
-        Value::Text(list) => cpu_list(list)?,
-        _ => return None,
-    };
-    cpus.sort_unstable();
-    cpus.dedup();
-    Some(cpus)
-}
-
-fn cpu_list(list: &str) -> Option<Vec<u32>> {
-    let mut cpus = Vec::new();
-    for part in list.split(',') {
-        let (first, last) = part.trim().split_once('-').unwrap_or((part.trim(), part.trim()));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        // A number beyond any machine is refused before the list takes memory.
-        if last < first || last > 1 << 16 {
-            return None;
-        }
-        cpus.extend(first..=last);
-    }
-    Some(cpus)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cpu_lists_read_as_the_kernel_writes_them() {
-        let read = |text: &str| cpus(&Value::Text(text.to_owned()));
-        assert_eq!(read("0-2,5"), Some(vec![0, 1, 2, 5]));
-        assert_eq!(read("3"), Some(vec![3]));
-        for wrong in ["", "a", "2-1", "0-", "-1", "0-99999999"] {
-            assert_eq!(read(wrong), None, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn out_of_range_is_refused_and_changes_nothing() {
-        let mut value = 7_u32;
-        let refused = Slot::U32(&mut value).set(&Value::Integer(300), (1.0, 254.0));
-        assert_eq!(refused, Err("a whole number from 1 to 254".to_owned()));
-        assert_eq!(value, 7);
-    }
-
-    #[test]
-    fn inhibit_reasons_are_read_as_they_are_shown() {
-        let node = |value| Node {
-            value,
-            place: crate::diagnostic::Place::new(&"a.toml".into(), 1),
-        };
-        for bits in 0_u32..1 << Inhibit::ALL.len() {
-            let (mut shown, mut found) = (Inhibits::NONE, Inhibits::NONE);
-            for reason in Inhibit::ALL {
-                shown.set(reason, bits >> reason as u8 & 1 == 1);
-            }
-            let names = shown
-                .reasons()
-                .map(|reason| node(Value::Text(reason.name().to_owned())));
-            let value = Value::Array(names.collect());
-            assert_eq!(Slot::Inhibits(&mut found).set(&value, (0.0, 0.0)), Ok(()));
-            assert_eq!(found, shown);
-            assert_eq!(
-                Slot::Inhibits(&mut found).show().matches('"').count(),
-                2 * bits.count_ones() as usize
-            );
-        }
-        let mut reasons = Inhibits::NONE;
-        let unknown = Value::Array(vec![node(Value::Text("pit_rein".to_owned()))]);
-        let refused = Slot::Inhibits(&mut reasons).set(&unknown, (0.0, 0.0));
-        assert!(refused.is_err_and(|expected| expected.contains("pit_reinj")));
-        for wrong in [
-            Value::Text("sev,".to_owned()),
-            Value::Array(vec![node(Value::Integer(3))]),
-        ] {
-            assert!(Slot::Inhibits(&mut reasons).set(&wrong, (0.0, 0.0)).is_err());
-        }
-        assert_eq!(reasons, Inhibits::NONE);
-        let listed = Value::Text("pit_reinj, sev".to_owned());
-        assert_eq!(Slot::Inhibits(&mut reasons).set(&listed, (0.0, 0.0)), Ok(()));
-        assert_eq!(Slot::Inhibits(&mut reasons).show(), "[\"pit_reinj\", \"sev\"]");
-    }
 }

@@ -19,7 +19,7 @@ use holdfast_sim::{CallOff, Config, Failure, Outcome};
 use crate::kvm;
 use assemble::{VcpuThread, assemble};
 use events::{EVENTS, TRACEFS};
-pub(crate) use line::nanos;
+pub(crate) use line::{Parts, parts};
 
 /// Size of the buffer of each CPU in KiB, which holds the newest few hundred thousand events.
 const BUFFER_KIB: u32 = 16 << 10;

@@ -8,7 +8,13 @@ pub mod threads;
 pub use holdfast_locks::LockKind;
 pub use linux::Spinlock;
 
+use std::ops::ControlFlow;
+
+use holdfast_lab::profile::MachineProfile;
+use holdfast_sim::{CallOff, Failure};
 use judge::Row;
+
+use crate::calibrate::Host;
 
 /// Settings of a comparison.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +34,30 @@ pub struct Settings {
     pub rounds: u32,
     /// Length of each measurement and simulation, in milliseconds.
     pub cell_ms: u64,
+}
+
+/// What a comparison predicts with, and who hears of its progress.
+pub struct Session<'s> {
+    /// The machine's profile.
+    pub profile: &'s MachineProfile,
+    /// The kernel of this machine.
+    pub host: &'s Host,
+    /// Ends a measurement or a prediction.
+    pub call_off: &'s CallOff,
+    /// Gets the name of the next step and the number of all steps. It may stop the comparison.
+    pub step: &'s mut dyn FnMut(&str, u64) -> ControlFlow<()>,
+    /// Gets each row as soon as it is complete.
+    pub keep: &'s mut dyn FnMut(Row),
+}
+
+impl Session<'_> {
+    /// Announces the next of `total` steps.
+    fn next(&mut self, what: &str, total: u64) -> Result<(), Failure> {
+        match (self.step)(what, total) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Failure::CalledOff),
+        }
+    }
 }
 
 impl Settings {

@@ -144,14 +144,14 @@ pub enum LinuxPath {
 #[derive(Debug, Subcommand)]
 pub enum Against {
     /// Compare with the locks on threads of this machine
-    Threads(ThreadsArgs),
+    Threads(ContendedArgs),
     /// Compare with the locks in guests on this machine's KVM
     Kvm(ValidateKvmArgs),
     /// Compare the host scheduler with those of stock Linux kernels: recorded figures, or new ones (--measure)
     LinuxSched(LinuxSchedArgs),
 }
 
-/// Arguments common to comparisons of contended locks on this machine.
+/// Arguments of `holdfast validate threads`, and of other comparisons of contended locks on this machine.
 #[derive(Args, Debug)]
 pub struct ContendedArgs {
     /// Use this machine profile instead of calibrating first
@@ -172,13 +172,6 @@ pub struct ContendedArgs {
     /// Format of the comparison
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
-}
-
-/// Arguments of `holdfast validate threads`.
-#[derive(Args, Debug)]
-pub struct ThreadsArgs {
-    #[command(flatten)]
-    pub contended: ContendedArgs,
     /// Lengths of the critical section in nanoseconds
     #[arg(long, value_name = "NS,NS", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub sections: Vec<u64>,
@@ -189,9 +182,6 @@ pub struct ThreadsArgs {
 pub struct ValidateKvmArgs {
     #[command(flatten)]
     pub contended: ContendedArgs,
-    /// Lengths of the critical section in nanoseconds
-    #[arg(long, value_name = "NS,NS", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    pub sections: Vec<u64>,
     /// Boot a stock Linux in the guests, whose threads call a path of it: BZIMAGE, or by default this host's own
     /// kernel, /boot/vmlinuz-RELEASE
     #[arg(long, value_name = "BZIMAGE", num_args = 0..=1, require_equals = true, conflicts_with = "sections")]

@@ -84,28 +84,22 @@ pub fn machine_of(profile: &MachineProfile, host: &Host) -> Option<Config> {
 
 /// Runs `micro` in the simulator. Returns the figure of its first thread, or `None` if it cannot run there.
 pub fn simulated(micro: Micro, samples: u32, profile: &MachineProfile, host: &Host) -> Option<Sampled> {
-    let found = there(micro, samples, profile, host)?;
-    Sampled::of(found.into_iter().next()?)
-}
-
-/// Runs `micro` in the simulator, as [`here`] does on this machine.
-pub fn there(micro: Micro, samples: u32, profile: &MachineProfile, host: &Host) -> Option<Vec<Vec<f64>>> {
     let config = machine_of(profile, host)?;
     let bench = Bench::<SimWord>::new(micro, samples);
-    let out = Rc::new(RefCell::new(vec![Vec::new(); micro.places().len()]));
+    let out = Rc::new(RefCell::new(Vec::new()));
     let told = Rc::clone(&out);
     let affinities: Vec<Vec<u32>> = micro.places().iter().map(|&cpu| vec![cpu as u32]).collect();
     let body = move |thread: &SimThread| {
         let role = thread.index() as usize;
         let samples = bench.play(thread, role);
-        told.borrow_mut()[role] = samples;
         if role == 0 {
+            *told.borrow_mut() = samples;
             thread.begin();
             thread.done(None);
         }
     };
     run_threads(&config, &CallOff::new(), &affinities, waits(), body).ok()?;
-    Some(out.take())
+    Sampled::of(out.take())
 }
 
 /// Returns all benchmarks on the machine and in the simulator.

@@ -43,7 +43,7 @@ pub struct Kernel {
     /// The scheduler that stands for it.
     pub scheduler: SchedulerKind,
     /// Its record, as JSON.
-    pub record: Option<&'static str>,
+    pub record: &'static str,
 }
 
 /// The kernels, the oldest first.
@@ -51,22 +51,22 @@ pub const KERNELS: &[Kernel] = &[
     Kernel {
         version: "6.1",
         scheduler: SchedulerKind::Cfs61,
-        record: Some(include_str!("../../scheduler/linux-6.1.json")),
+        record: include_str!("../../scheduler/linux-6.1.json"),
     },
     Kernel {
         version: "6.12",
         scheduler: SchedulerKind::Eevdf612,
-        record: Some(include_str!("../../scheduler/linux-6.12.json")),
+        record: include_str!("../../scheduler/linux-6.12.json"),
     },
     Kernel {
         version: "6.18",
         scheduler: SchedulerKind::Eevdf618,
-        record: Some(include_str!("../../scheduler/linux-6.18.json")),
+        record: include_str!("../../scheduler/linux-6.18.json"),
     },
     Kernel {
         version: "7.3",
         scheduler: SchedulerKind::Eevdf73,
-        record: Some(include_str!("../../scheduler/linux-7.3.json")),
+        record: include_str!("../../scheduler/linux-7.3.json"),
     },
 ];
 
@@ -75,9 +75,8 @@ impl Kernel {
     ///
     /// # Panics
     /// If the record that the repository has is damaged. A test reads all of them.
-    pub fn record(&self) -> Option<Record> {
-        let read = |text| serde_json::from_str(text).unwrap_or_else(|error| panic!("Linux {}: {error}", self.version));
-        self.record.map(read)
+    pub fn record(&self) -> Record {
+        serde_json::from_str(self.record).unwrap_or_else(|error| panic!("Linux {}: {error}", self.version))
     }
 }
 
@@ -119,30 +118,6 @@ impl Judgment {
             .collect();
         (judged.iter().filter(|&&within| within).count(), judged.len())
     }
-}
-
-/// The host scheduler's figures for a kernel that has not been measured.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Prediction {
-    /// The kernel's version.
-    pub kernel: &'static str,
-    /// The scheduler that stands for it.
-    pub scheduler: &'static str,
-    /// Figures of each scenario.
-    pub figures: Vec<Figures>,
-}
-
-/// Plays `scenarios` under the scheduler that stands for `kernel`.
-///
-/// # Errors
-/// If the scheduler cannot play a scenario.
-pub fn predict(kernel: &Kernel, scenarios: &[Scenario]) -> Result<Prediction, PlayError> {
-    let of = |scenario: &Scenario| Ok(figures(scenario, &play(scenario, kernel.scheduler)?));
-    Ok(Prediction {
-        kernel: kernel.version,
-        scheduler: kernel.scheduler.name(),
-        figures: scenarios.iter().map(of).collect::<Result<_, _>>()?,
-    })
 }
 
 /// Plays `scenarios` under `scheduler` and judges the figures by `record`.
@@ -221,11 +196,11 @@ mod tests {
     #[test]
     fn records_are_read_written_and_have_the_scenarios_threads() {
         let scenarios = shipped();
-        for kernel in KERNELS.iter().filter(|kernel| kernel.record.is_some()) {
-            let record = kernel.record().expect("a record");
+        for kernel in KERNELS {
+            let record = kernel.record();
             assert_eq!(record.version, kernel.version);
             assert!(record.release.starts_with(kernel.version), "{}", record.release);
-            assert_eq!(Some(to_json(&record).expect("numbers").as_str()), kernel.record);
+            assert_eq!(to_json(&record).expect("numbers"), kernel.record);
             for figures in &record.figures {
                 let scenario = scenarios.iter().find(|scenario| scenario.name == figures.scenario);
                 let scenario = scenario.unwrap_or_else(|| panic!("{}: {}", kernel.version, figures.scenario));
@@ -242,8 +217,7 @@ mod tests {
         // docs/validation-scheduler.md. Linux 7.3 has two mechanisms that are missing here.
         let scenarios = shipped();
         for kernel in KERNELS.iter().filter(|kernel| kernel.version != "7.3") {
-            let Some(record) = kernel.record() else { continue };
-            let judgment = judge(&record, kernel.scheduler, &scenarios).expect("played");
+            let judgment = judge(&kernel.record(), kernel.scheduler, &scenarios).expect("played");
             for (name, least) in [("share", 0.6), ("slice", 0.6), ("wake p50", 0.7), ("wake p99", 0.5)] {
                 let (within, judged) = judgment.count(name);
                 let enough = within as f64 >= least * judged as f64;

@@ -8,7 +8,7 @@ use std::fmt;
 
 use super::scenario::Scenario;
 use super::{Event, LEFT_OUT_NS, Thread, What};
-use crate::tracing::nanos;
+use crate::tracing::{Parts, parts};
 
 /// Largest share of the CPUs' time that threads outside a scenario may take. Kernel threads take about 0.001.
 const OTHERS_MAX: f64 = 0.02;
@@ -184,17 +184,16 @@ fn check_whole(part: &Part, scenario: &Scenario) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads a line of the kernel: NAME-PID [CPU] FLAGS SECONDS.FRACTION: EVENT: DETAILS. The name may hold anything.
+/// Reads a line of the kernel.
 fn event(line: &str, start_ns: u64, scenario: &Scenario, part: &mut Part) -> Result<Option<Event>, String> {
-    let found = line.match_indices(" [").find_map(|(at, _)| {
-        let (cpu, rest) = line[at + 2..].split_once(']')?;
-        let cpu: u32 = cpu.parse().ok()?;
-        let (head, rest) = rest.split_once(": ")?;
-        let at_ns = nanos(head.split_whitespace().next_back()?)?;
-        let (event, details) = rest.split_once(": ")?;
-        Some((cpu, at_ns, event.trim(), details))
-    });
-    let (cpu, at_ns, name, details) = found.ok_or_else(|| format!("\"{line}\" is no event of the kernel"))?;
+    let found = parts(line).next();
+    let Parts {
+        cpu,
+        at_ns,
+        event: name,
+        details,
+        ..
+    } = found.ok_or_else(|| format!("\"{line}\" is no event of the kernel"))?;
     if cpu >= scenario.cpus {
         return Err(format!("CPU {cpu} of {}", scenario.cpus));
     }

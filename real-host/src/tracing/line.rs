@@ -42,22 +42,45 @@ pub(super) enum Event<'t> {
     Kick(u32),
 }
 
+/// The parts of a line about an event: NAME-PID (TGID) [CPU] FLAGS SECONDS.FRACTION: EVENT: DETAILS.
+pub struct Parts<'t> {
+    /// The name of the thread and what follows it.
+    pub head: &'t str,
+    /// The number of the CPU.
+    pub cpu: u32,
+    /// Nanoseconds of the trace's clock.
+    pub at_ns: u64,
+    /// The name of the event.
+    pub event: &'t str,
+    /// What the event says.
+    pub details: &'t str,
+}
+
+/// Returns the ways to read a line of a trace: a name can hold anything, brackets as well.
+pub fn parts(line: &str) -> impl Iterator<Item = Parts<'_>> {
+    line.match_indices(" [").filter_map(|(at, _)| {
+        let (cpu, rest) = line[at + 2..].split_once(']')?;
+        let (flags, rest) = rest.split_once(": ")?;
+        let (event, details) = rest.split_once(": ")?;
+        Some(Parts {
+            head: &line[..at],
+            cpu: cpu.parse().ok()?,
+            at_ns: nanos(flags.split_whitespace().next_back()?)?,
+            event: event.trim(),
+            details,
+        })
+    })
+}
+
 /// Reads a line. Returns `None` if it is irrelevant or not a line of a trace.
 pub(super) fn parse(line: &str) -> Option<Line<'_>> {
-    // NAME-PID (TGID) [CPU] FLAGS SECONDS.FRACTION: EVENT: DETAILS. A name can hold anything, brackets as well.
-    line.match_indices(" [").find_map(|(at, _)| {
-        let (cpu, rest) = line[at + 2..].split_once(']')?;
-        let cpu = cpu.parse().ok().filter(|cpu| *cpu < CPUS_MAX)?;
-        let thread = thread(&line[..at])?;
-        let (head, rest) = rest.split_once(": ")?;
-        let at_ns = nanos(head.split_whitespace().next_back()?)?;
-        let (event, details) = rest.split_once(": ")?;
-        let event = event_of(event.trim(), details)?;
+    let mut known = parts(line).filter(|parts| parts.cpu < CPUS_MAX);
+    known.find_map(|parts| {
         Some(Line {
-            at_ns,
-            cpu,
-            thread,
-            event,
+            at_ns: parts.at_ns,
+            cpu: parts.cpu,
+            thread: thread(parts.head)?,
+            event: event_of(parts.event, parts.details)?,
         })
     })
 }
@@ -73,7 +96,7 @@ fn thread(head: &str) -> Option<u32> {
 }
 
 /// Returns `SECONDS.FRACTION` in nanoseconds.
-pub fn nanos(text: &str) -> Option<u64> {
+fn nanos(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.split_once('.')?;
     let digits = u32::try_from(fraction.len())
         .ok()

@@ -4,7 +4,6 @@
 //! **One source**: both sides get the same configuration; kernel, workload and lock are the same code. The simulator's
 //! side has a machine profile that [`calibrate`](crate::calibrate) made, in guests too, without taking a lock.
 
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -16,8 +15,8 @@ use holdfast_locks::LockKind;
 use holdfast_sim::{CallOff, Config, Failure, Outcome, run};
 use holdfast_workloads::{Boot, Contend, KernelConfig, Workload};
 
-use super::Settings;
 use super::judge::Row;
+use super::{Session, Settings};
 use crate::calibrate::{Host, machine_of};
 use crate::kvm::{Failed, attempt, offer_what_is_here, outcome};
 use crate::linux::Linux;
@@ -116,20 +115,12 @@ pub(super) fn machine_here(profile: &MachineProfile, host: &Host) -> Result<Conf
     })
 }
 
-/// Measures and predicts. `keep` gets each row as soon as it is complete. `step` gets the name of the next step and the
-/// number of all steps; it may stop the comparison. `call_off` also ends a measurement or a prediction.
+/// Measures and predicts.
 ///
 /// # Errors
 /// If a measurement fails repeatedly or cannot succeed, or [`Failure::CalledOff`].
-pub fn compare(
-    settings: &Settings,
-    profile: &MachineProfile,
-    host: &Host,
-    call_off: &CallOff,
-    step: &mut dyn FnMut(&str, u64) -> ControlFlow<()>,
-    keep: &mut dyn FnMut(Row),
-) -> Result<(), Failure> {
-    let machine = machine_here(profile, host)?;
+pub fn compare(settings: &Settings, session: &mut Session<'_>) -> Result<(), Failure> {
+    let machine = machine_here(session.profile, session.host)?;
     let topologies = settings.contenders.len() * settings.sections_ns.len();
     let total = (topologies * (settings.locks.len() * settings.rounds as usize + 1)) as u64;
     for &vcpus in &settings.contenders {
@@ -148,18 +139,14 @@ pub fn compare(
             for round in 0..settings.rounds {
                 for cell in &mut cells {
                     let what = format!("{vcpus} vCPUs, {section_ns} ns, round {}: {}", round + 1, cell.lock);
-                    if step(&what, total).is_break() {
-                        return Err(Failure::CalledOff);
-                    }
-                    measure(cell, round, LIMIT, call_off)?;
+                    session.next(&what, total)?;
+                    measure(cell, round, LIMIT, session.call_off)?;
                 }
             }
-            if step(&format!("{vcpus} vCPUs, {section_ns} ns, predicted"), total).is_break() {
-                return Err(Failure::CalledOff);
-            }
-            predict(cells, settings.rounds, call_off)?
+            session.next(&format!("{vcpus} vCPUs, {section_ns} ns, predicted"), total)?;
+            predict(cells, settings.rounds, session.call_off)?
                 .into_iter()
-                .for_each(&mut *keep);
+                .for_each(&mut *session.keep);
         }
     }
     Ok(())

@@ -5,20 +5,17 @@
 //! call takes where nothing contends is measured here, with one thread on one vCPU: that row calibrates the
 //! prediction, and all other rows are predictions.
 
-use std::ops::ControlFlow;
 use std::time::Duration;
 
-use holdfast_lab::profile::MachineProfile;
 use holdfast_lab::shipped::{KERNELS, Shipped};
 use holdfast_locks::LockKind;
-use holdfast_sim::{CallOff, Config, Failure};
+use holdfast_sim::{Config, Failure};
 use holdfast_workloads::{Contend, Workload};
 use serde::Deserialize;
 
-use super::Settings;
 use super::guests::{Cell, config, machine_here, measure, predict};
 use super::judge::Row;
-use crate::calibrate::Host;
+use super::{Session, Settings};
 use crate::linux::{KernelPath, Linux};
 
 /// Real time after which a guest counts as lost. A stock kernel boots in 10 to 20 s in an emulated host.
@@ -54,20 +51,11 @@ impl Spinlock {
     }
 }
 
-/// A path with a lock that the threads of a process share, by the names in the measured profiles.
-struct Path {
-    name: &'static str,
-    path: KernelPath,
-    operation: &'static str,
-    class: &'static str,
-}
-
-const PATHS: [Path; 1] = [Path {
-    name: "dup",
-    path: KernelPath::Dup,
-    operation: "dup_close",
-    class: "files",
-}];
+/// The path that the threads call, which has a lock that the threads of a process share.
+const PATH: &str = "dup";
+/// The operation of this path in the measured profiles, and the class of the lock.
+const OPERATION: &str = "dup_close";
+const CLASS: &str = "files";
 
 /// A measured operation, as far as it matters here (docs/kernels.md).
 #[derive(Deserialize)]
@@ -92,17 +80,15 @@ struct Share {
     held: f64,
 }
 
-impl Path {
-    /// Returns what a call does with its lock in the kernel of `file`.
-    fn share(&self, file: &Shipped) -> Share {
-        let table: toml::Table = file.text.parse().expect("shipped kernels are valid");
-        let operation = table["operation"][self.operation].clone();
-        let operation: Operation = operation.try_into().expect("shipped kernels are valid");
-        let shared = || operation.locks.iter().filter(|lock| lock.class == self.class);
-        Share {
-            sections: shared().map(|lock| lock.count).sum(),
-            held: shared().map(|lock| lock.count * lock.hold).sum::<f64>() / operation.instructions,
-        }
+/// Returns what a call does with its lock in the kernel of `file`.
+fn share(file: &Shipped) -> Share {
+    let table: toml::Table = file.text.parse().expect("shipped kernels are valid");
+    let operation = table["operation"][OPERATION].clone();
+    let operation: Operation = operation.try_into().expect("shipped kernels are valid");
+    let shared = || operation.locks.iter().filter(|lock| lock.class == CLASS);
+    Share {
+        sections: shared().map(|lock| lock.count).sum(),
+        held: shared().map(|lock| lock.count * lock.hold).sum::<f64>() / operation.instructions,
     }
 }
 
@@ -133,77 +119,54 @@ fn contend(config: &mut Config) -> &mut Contend {
     }
 }
 
-/// Measures and predicts. `linux` has the kernel. The other arguments are those of
-/// [`guests::compare`](super::guests::compare).
+/// Measures and predicts. `linux` has the kernel.
 ///
 /// # Errors
 /// If a measurement fails repeatedly or cannot succeed, or [`Failure::CalledOff`].
-pub fn compare(
-    settings: &Settings,
-    linux: &Linux,
-    profile: &MachineProfile,
-    host: &Host,
-    call_off: &CallOff,
-    step: &mut dyn FnMut(&str, u64) -> ControlFlow<()>,
-    keep: &mut dyn FnMut(Row),
-) -> Result<(), Failure> {
-    let machine = machine_here(profile, host)?;
-    let kernel = kernel_of(&linux.kernel.release());
-    let cells = 1 + settings.contenders.len() * settings.spinlocks.len();
-    let total = (PATHS.len() * cells * (settings.rounds as usize + 1)) as u64;
-    let mut next = |what: String| match step(&what, total).is_break() {
-        true => Err(Failure::CalledOff),
-        false => Ok(()),
+pub fn compare(settings: &Settings, linux: &Linux, session: &mut Session<'_>) -> Result<(), Failure> {
+    let machine = machine_here(session.profile, session.host)?;
+    let share = share(kernel_of(&linux.kernel.release()));
+    let linux = Linux {
+        path: KernelPath::Dup,
+        ..linux.clone()
     };
-    for path in &PATHS {
-        let share = path.share(kernel);
-        let cell = |lock: Spinlock, vcpus: u32| Cell {
-            vcpus,
-            section_ns: 0,
-            lock: lock.name().to_owned(),
-            linux: Some((
-                Linux {
-                    path: path.path,
-                    ..linux.clone()
-                },
-                path.name,
-            )),
-            sections: share.sections,
-            config: stock(settings, lock, vcpus, &machine),
-            samples: Vec::new(),
-            lost: Vec::new(),
-        };
-        let mut run = |cell: &mut Cell| -> Result<(), Failure> {
-            let is_here = |row: &&Row| row.is_of(path.name, cell.vcpus, &cell.lock);
-            if let Some(row) = settings.measured.iter().find(is_here) {
-                cell.samples.clone_from(&row.samples);
-                cell.lost.clone_from(&row.lost);
-            }
-            for round in cell.samples.len() as u32..settings.rounds {
-                next(format!(
-                    "{}, {} vCPUs, round {}: {}",
-                    path.name,
-                    cell.vcpus,
-                    round + 1,
-                    cell.lock
-                ))?;
-                measure(cell, round, LIMIT, call_off)?;
-            }
-            Ok(())
-        };
-        let mut alone = cell(Spinlock::Pvspin, 1);
-        run(&mut alone)?;
-        let times = calibrate(&mut alone, share, settings.rounds, call_off, keep)?;
-        for &vcpus in &settings.contenders {
-            for &lock in &settings.spinlocks {
-                let mut cell = cell(lock, vcpus);
-                run(&mut cell)?;
-                cell.section_ns = times.held_ns;
-                times.clone_into_config(&mut cell.config);
-                predict(vec![cell], settings.rounds, call_off)?
-                    .into_iter()
-                    .for_each(&mut *keep);
-            }
+    let cells = 1 + settings.contenders.len() * settings.spinlocks.len();
+    let total = (cells * (settings.rounds as usize + 1)) as u64;
+    let cell = |lock: Spinlock, vcpus: u32| Cell {
+        vcpus,
+        section_ns: 0,
+        lock: lock.name().to_owned(),
+        linux: Some((linux.clone(), PATH)),
+        sections: share.sections,
+        config: stock(settings, lock, vcpus, &machine),
+        samples: Vec::new(),
+        lost: Vec::new(),
+    };
+    let run = |cell: &mut Cell, session: &mut Session<'_>| -> Result<(), Failure> {
+        let is_here = |row: &&Row| row.is_of(PATH, cell.vcpus, &cell.lock);
+        if let Some(row) = settings.measured.iter().find(is_here) {
+            cell.samples.clone_from(&row.samples);
+            cell.lost.clone_from(&row.lost);
+        }
+        for round in cell.samples.len() as u32..settings.rounds {
+            let (vcpus, lock) = (cell.vcpus, &cell.lock);
+            session.next(&format!("{PATH}, {vcpus} vCPUs, round {}: {lock}", round + 1), total)?;
+            measure(cell, round, LIMIT, session.call_off)?;
+        }
+        Ok(())
+    };
+    let mut alone = cell(Spinlock::Pvspin, 1);
+    run(&mut alone, session)?;
+    let times = calibrate(&mut alone, share, settings.rounds, session)?;
+    for &vcpus in &settings.contenders {
+        for &lock in &settings.spinlocks {
+            let mut cell = cell(lock, vcpus);
+            run(&mut cell, session)?;
+            cell.section_ns = times.held_ns;
+            times.clone_into_config(&mut cell.config);
+            predict(vec![cell], settings.rounds, session.call_off)?
+                .into_iter()
+                .for_each(&mut *session.keep);
         }
     }
     Ok(())
@@ -225,13 +188,7 @@ impl Times {
 
 /// Divides the measured time of a call. What the simulated guest adds to a call, its lock and its system call, is taken
 /// from the time outside the lock, so that the row of `alone` is predicted as it was measured.
-fn calibrate(
-    alone: &mut Cell,
-    share: Share,
-    rounds: u32,
-    call_off: &CallOff,
-    keep: &mut dyn FnMut(Row),
-) -> Result<Times, Failure> {
+fn calibrate(alone: &mut Cell, share: Share, rounds: u32, session: &mut Session<'_>) -> Result<Times, Failure> {
     let section_ns = 1e9 / alone.median().max(1.0) / share.sections;
     let mut times = Times {
         held_ns: (section_ns * share.held) as u64,
@@ -240,9 +197,9 @@ fn calibrate(
     alone.section_ns = times.held_ns;
     for last in [false, true] {
         times.clone_into_config(&mut alone.config);
-        let rows = predict(vec![alone.clone()], rounds, call_off)?;
+        let rows = predict(vec![alone.clone()], rounds, session.call_off)?;
         if last {
-            rows.into_iter().for_each(&mut *keep);
+            rows.into_iter().for_each(&mut *session.keep);
         } else if let Some(rate) = rows.first().and_then(|row| row.predicted) {
             let longer = 1e9 / rate.max(1.0) / share.sections - section_ns;
             times.think_ns = (times.think_ns as f64 - longer).max(0.0) as u64;
@@ -258,7 +215,7 @@ mod tests {
     #[test]
     fn a_call_of_dup_and_close_takes_the_lock_of_the_file_table_twice() {
         for file in KERNELS {
-            let share = PATHS[0].share(file);
+            let share = share(file);
             assert!((1.9..2.2).contains(&share.sections), "{}: {share:?}", file.name);
             assert!((0.05..0.4).contains(&share.held), "{}: {share:?}", file.name);
         }

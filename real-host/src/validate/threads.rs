@@ -5,22 +5,20 @@
 //! [`calibrate`](crate::calibrate) made without taking a lock.
 
 use std::cell::Cell;
-use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use holdfast_lab::profile::MachineProfile;
 use holdfast_lab::stats::Summary;
 use holdfast_locks::LockKind;
 use holdfast_peers::affinity;
-use holdfast_sim::{CallOff, Failure, SimThread, SimWord, run_threads};
+use holdfast_sim::{Failure, SimThread, SimWord, run_threads};
 use holdfast_threads::{ThisThread, ThreadWord};
 
-use super::Settings;
 use super::judge::Row;
-use crate::calibrate::{Host, machine_of, waits};
+use super::{Session, Settings};
+use crate::calibrate::{machine_of, waits};
 use crate::hammer::{Hammer, Span};
 
 /// Number of CPUs.
@@ -34,16 +32,11 @@ struct Setup {
     span: Span,
 }
 
-/// Measures and predicts. `keep` gets each row as soon as it is complete. `step` gets the name of the next step and the
-/// number of all steps; it may stop the comparison. `call_off` also ends a prediction.
-pub fn compare(
-    settings: &Settings,
-    profile: &MachineProfile,
-    host: &Host,
-    call_off: &CallOff,
-    step: &mut dyn FnMut(&str, u64) -> ControlFlow<()>,
-    keep: &mut dyn FnMut(Row),
-) {
+/// Measures and predicts.
+///
+/// # Errors
+/// Only [`Failure::CalledOff`]. Rows contain other failures.
+pub fn compare(settings: &Settings, session: &mut Session<'_>) -> Result<(), Failure> {
     let topologies = settings.contenders.len() * settings.sections_ns.len();
     let total = (topologies * settings.locks.len()) as u64 * u64::from(settings.rounds + 1);
     for &threads in &settings.contenders {
@@ -54,24 +47,21 @@ pub fn compare(
             for round in 0..settings.rounds {
                 for (&kind, samples) in settings.locks.iter().zip(&mut samples) {
                     let what = format!("{threads} threads, {section_ns} ns, round {}: {kind}", round + 1);
-                    if step(&what, total).is_break() {
-                        return;
-                    }
+                    session.next(&what, total)?;
                     samples.push(measure(cell(kind), settings.cell_ms));
                 }
             }
             for (&kind, samples) in settings.locks.iter().zip(samples) {
-                if step(&format!("{threads} threads, {section_ns} ns, predicted: {kind}"), total).is_break() {
-                    return;
-                }
-                let predicted = predict(cell(kind), settings.cell_ms, profile, host, call_off);
+                session.next(&format!("{threads} threads, {section_ns} ns, predicted: {kind}"), total)?;
+                let predicted = predict(cell(kind), settings.cell_ms, session);
                 if predicted == Err(Failure::CalledOff) {
-                    return;
+                    return Err(Failure::CalledOff);
                 }
-                keep(row(cell(kind), samples, predicted));
+                (session.keep)(row(cell(kind), samples, predicted));
             }
         }
     }
+    Ok(())
 }
 
 fn row(cell: Setup, samples: Vec<f64>, predicted: Result<f64, Failure>) -> Row {
@@ -120,15 +110,9 @@ fn measure(cell: Setup, cell_ms: u64) -> f64 {
 }
 
 /// Returns the acquisitions per second in the simulator. One more thread controls the measurement, as on the host.
-fn predict(
-    cell: Setup,
-    cell_ms: u64,
-    profile: &MachineProfile,
-    host: &Host,
-    call_off: &CallOff,
-) -> Result<f64, Failure> {
-    let machine =
-        machine_of(profile, host).ok_or_else(|| Failure::Invalid("a cost is beyond all measure".to_owned()))?;
+fn predict(cell: Setup, cell_ms: u64, session: &Session<'_>) -> Result<f64, Failure> {
+    let machine = machine_of(session.profile, session.host);
+    let machine = machine.ok_or_else(|| Failure::Invalid("a cost is beyond all measure".to_owned()))?;
     let hammer = Hammer::<SimWord>::new(cell.kind, cell.threads, cell.span, cell.span);
     let rate = Rc::new(Cell::new(0.0));
     let told = Rc::clone(&rate);
@@ -146,6 +130,6 @@ fn predict(
     };
     let mut affinities: Vec<Vec<u32>> = (0..cell.threads).map(|thread| vec![thread % CPUS]).collect();
     affinities.push(Vec::new());
-    run_threads(&machine, call_off, &affinities, waits(), body)?;
+    run_threads(&machine, session.call_off, &affinities, waits(), body)?;
     Ok(rate.get())
 }

@@ -4,7 +4,6 @@
 //! Each row is shown on standard error when it is complete. With `--out` the file has it then, too, and a comparison
 //! with stock Linux guests that finds an incomplete file continues it.
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,11 +11,11 @@ use std::time::Instant;
 
 use holdfast_lab::file;
 use holdfast_lab::profile::MachineProfile;
-use holdfast_lab::run::{CallOff, Failure};
+use holdfast_lab::run::Failure;
 use holdfast_real_host::calibrate::{Calibration, Host};
 use holdfast_real_host::machine::Machine;
 use holdfast_real_host::validate::judge::{GOAL, Judgment, Row, judge};
-use holdfast_real_host::validate::{LockKind, Settings};
+use holdfast_real_host::validate::{LockKind, Session, Settings};
 use serde::{Deserialize, Serialize};
 
 use crate::Done;
@@ -28,35 +27,10 @@ use crate::progress::Bar;
 use crate::refused::Refused;
 use crate::signal;
 
-/// Function that measures and predicts: with the settings, the machine's profile and the host. It looks at the flag of
-/// Ctrl-C, announces each step, and hands on each complete row.
-pub trait Compare:
-    FnOnce(
-        &Settings,
-        &MachineProfile,
-        &Host,
-        &CallOff,
-        &mut dyn FnMut(&str, u64) -> ControlFlow<()>,
-        &mut dyn FnMut(Row),
-    ) -> Result<(), Failure>
-    + Send
-    + 'static
-{
-}
+/// Function that measures and predicts.
+pub trait Compare: FnOnce(&Settings, &mut Session<'_>) -> Result<(), Failure> + Send + 'static {}
 
-impl<F> Compare for F where
-    F: FnOnce(
-            &Settings,
-            &MachineProfile,
-            &Host,
-            &CallOff,
-            &mut dyn FnMut(&str, u64) -> ControlFlow<()>,
-            &mut dyn FnMut(Row),
-        ) -> Result<(), Failure>
-        + Send
-        + 'static
-{
-}
+impl<F: FnOnce(&Settings, &mut Session<'_>) -> Result<(), Failure> + Send + 'static> Compare for F {}
 
 /// Result of the comparison, schema `holdfast.reality/1`.
 #[derive(Clone, Serialize)]
@@ -265,7 +239,14 @@ fn rows(
             rows.push(row);
             written(rows.clone());
         };
-        compare(&settings, &profile, &host, call_off, step, keep)
+        let mut session = Session {
+            profile: &profile,
+            host: &host,
+            call_off,
+            step,
+            keep,
+        };
+        compare(&settings, &mut session)
     })?;
     bar.finish();
     let rows = rows.lock().unwrap_or_else(PoisonError::into_inner).clone();

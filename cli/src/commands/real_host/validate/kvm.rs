@@ -32,7 +32,7 @@ fn against(args: &ValidateKvmArgs) -> &'static str {
 fn validate_ours(args: &ValidateKvmArgs) -> Result<Done> {
     let mut settings = Settings::guests();
     given(&mut settings.locks, &locks(&args.contended.locks)?);
-    given(&mut settings.sections_ns, &args.sections);
+    given(&mut settings.sections_ns, &args.contended.sections);
     let comparison = Comparison {
         against: against(args),
         in_guests: true,
@@ -53,8 +53,8 @@ fn validate_stock(args: &ValidateKvmArgs, stock: Linux) -> Result<Done> {
         guest: Some(stock.kernel.release()),
         settings,
     };
-    comparison.run(&args.contended, move |settings, profile, host, call_off, step, keep| {
-        linux::compare(settings, &stock, profile, host, call_off, step, keep)
+    comparison.run(&args.contended, move |settings, session| {
+        linux::compare(settings, &stock, session)
     })
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use holdfast_lab::file;
 use holdfast_real_host::scheduler::judge::{
-    Judgment, KERNELS, Kernel, Prediction, Record, SHARE_POINTS, SLICE, WAKE, WAKE_US, judge, predict, to_json,
+    Judgment, KERNELS, Kernel, Record, SHARE_POINTS, SLICE, WAKE, WAKE_US, judge, to_json,
 };
 use holdfast_real_host::scheduler::measure::{MeasureError, measure};
 use holdfast_real_host::scheduler::{GroupFigures, Scenario, scenario};
@@ -21,8 +21,6 @@ use crate::refused::Refused;
 struct Report<'j> {
     schema: &'static str,
     kernels: &'j [Judgment],
-    /// Figures for kernels that have not been measured.
-    predictions: &'j [Prediction],
 }
 
 /// Plays the scenarios under the host scheduler, and compares with recorded or new figures of real kernels.
@@ -33,22 +31,12 @@ pub fn validate(args: &LinuxSchedArgs) -> Result<Done> {
     for (kernel, record) in records(args, &scenarios, &mut done)? {
         judgments.push(judge(&record, kernel.scheduler, &scenarios)?);
     }
-    let mut predictions = Vec::new();
-    if args.measure.is_empty() {
-        for kernel in KERNELS.iter().filter(|kernel| kernel.record.is_none()) {
-            predictions.push(predict(kernel, &scenarios)?);
-        }
-    }
     match args.format {
         Format::Json => output::json(&Report {
             schema: "holdfast.scheduler/1",
             kernels: &judgments,
-            predictions: &predictions,
         })?,
-        Format::Table => {
-            judgments.iter().try_for_each(show)?;
-            predictions.iter().try_for_each(show_prediction)?;
-        }
+        Format::Table => judgments.iter().try_for_each(show)?,
     }
     Ok(done)
 }
@@ -69,8 +57,7 @@ fn chosen(names: &[String]) -> Result<Vec<Scenario>, Refused> {
 /// Returns the kernels with their figures: those recorded, or new ones.
 fn records(args: &LinuxSchedArgs, scenarios: &[Scenario], done: &mut Done) -> Result<Vec<(Kernel, Record)>> {
     if args.measure.is_empty() {
-        let recorded = KERNELS.iter().filter_map(|kernel| Some((*kernel, kernel.record()?)));
-        return Ok(recorded.collect());
+        return Ok(KERNELS.iter().map(|kernel| (*kernel, kernel.record())).collect());
     }
     let mut kernels = Vec::new();
     for series in &args.measure {
@@ -148,22 +135,6 @@ fn show(judgment: &Judgment) -> Result<()> {
         output::line(&format!("no figures of the kernel: {}", judgment.missing.join(", ")))?;
     }
     output::line("")
-}
-
-fn show_prediction(prediction: &Prediction) -> Result<()> {
-    output::line(&format!(
-        "Linux {}, not measured: predicted by {}\n",
-        prediction.kernel, prediction.scheduler
-    ))?;
-    let mut table = output::table(["scenario", "threads"].into_iter().chain(COLUMNS), 2);
-    for figures in &prediction.figures {
-        for threads in &figures.threads {
-            let mut cells = vec![figures.scenario.clone(), threads.name.clone()];
-            cells.extend(cells_of(threads));
-            table.add_row(cells);
-        }
-    }
-    output::line(&format!("{table}\n"))
 }
 
 /// Headers of the figures.

@@ -4,13 +4,13 @@ use holdfast_real_host::validate::{Settings, threads};
 
 use super::comparison::{Comparison, locks};
 use crate::Done;
-use crate::args::{ThreadsArgs, given};
+use crate::args::{ContendedArgs, given};
 use crate::error::Result;
 
 /// Runs the locks on host threads and in the simulator.
-pub fn validate(args: &ThreadsArgs) -> Result<Done> {
+pub fn validate(args: &ContendedArgs) -> Result<Done> {
     let mut settings = Settings::threads();
-    given(&mut settings.locks, &locks(&args.contended.locks)?);
+    given(&mut settings.locks, &locks(&args.locks)?);
     given(&mut settings.sections_ns, &args.sections);
     let comparison = Comparison {
         against: "threads",
@@ -18,8 +18,5 @@ pub fn validate(args: &ThreadsArgs) -> Result<Done> {
         guest: None,
         settings,
     };
-    comparison.run(&args.contended, |settings, profile, host, call_off, step, keep| {
-        threads::compare(settings, profile, host, call_off, step, keep);
-        Ok(())
-    })
+    comparison.run(args, threads::compare)
 }

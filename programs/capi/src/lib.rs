@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 mod cond;
 mod lock;
 mod rwlock;
+mod ways;
 
 pub use cond::*;
 pub use lock::*;

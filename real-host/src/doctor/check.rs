@@ -57,6 +57,22 @@ impl Check {
         }
     }
 
+    pub(super) fn good(area: &'static str, name: &'static str, found: impl Into<String>) -> Check {
+        Check::new(area, name, found, Verdict::Good)
+    }
+
+    pub(super) fn note(area: &'static str, name: &'static str, found: impl Into<String>) -> Check {
+        Check::new(area, name, found, Verdict::Note)
+    }
+
+    pub(super) fn lacking(area: &'static str, name: &'static str, found: impl Into<String>) -> Check {
+        Check::new(area, name, found, Verdict::Lacking)
+    }
+
+    pub(super) fn unknown(area: &'static str, name: &'static str, found: impl Into<String>) -> Check {
+        Check::new(area, name, found, Verdict::Unknown)
+    }
+
     pub(super) fn means(mut self, means: impl Into<String>) -> Check {
         self.means = Some(means.into());
         self

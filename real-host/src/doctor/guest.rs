@@ -41,7 +41,7 @@ const FEATURES: [(u32, &str, &str); 6] = [
 /// Adds the checks of guests.
 pub fn examine(probe: Option<&Probe>, checks: &mut Vec<Check>) {
     let Some(probe) = probe else {
-        let check = Check::new("guest", OFFERS, "not in any file", Verdict::Unknown);
+        let check = Check::unknown("guest", OFFERS, "not in any file");
         checks.push(
             check
                 .means(OFFERS_UNKNOWN)
@@ -55,10 +55,9 @@ pub fn examine(probe: Option<&Probe>, checks: &mut Vec<Check>) {
     checks.push(offers(probe));
     for (bit, name, lack) in FEATURES {
         checks.push(match probe.features {
-            None => Check::new("guest", name, "not reported", Verdict::Unknown)
-                .means(format!("if it is not offered: {lack}")),
-            Some(features) if features >> bit & 1 == 1 => Check::new("guest", name, "offered", Verdict::Good),
-            Some(_) => Check::new("guest", name, "not offered", Verdict::Lacking)
+            None => Check::unknown("guest", name, "not reported").means(format!("if it is not offered: {lack}")),
+            Some(features) if features >> bit & 1 == 1 => Check::good("guest", name, "offered"),
+            Some(_) => Check::lacking("guest", name, "not offered")
                 .means(lack)
                 .change("use a newer host kernel, or the module of the right vendor"),
         });
@@ -88,7 +87,7 @@ const OFFERS_UNKNOWN: &str = "it is not known which of them guests lack";
 /// Checks how many features are offered.
 fn offers(probe: &Probe) -> Check {
     let Some(features) = probe.features else {
-        return Check::new("guest", OFFERS, "not reported", Verdict::Unknown).means(OFFERS_UNKNOWN);
+        return Check::unknown("guest", OFFERS, "not reported").means(OFFERS_UNKNOWN);
     };
     let withheld: Vec<&str> = FEATURES
         .iter()
@@ -98,38 +97,27 @@ fn offers(probe: &Probe) -> Check {
     let offered = FEATURES.len() - withheld.len();
     let found = format!("{offered} of {} offered, {} withheld", FEATURES.len(), withheld.len());
     if withheld.is_empty() {
-        return Check::new("guest", OFFERS, found, Verdict::Good);
+        return Check::good("guest", OFFERS, found);
     }
-    Check::new(
-        "guest",
-        OFFERS,
-        format!("{found}: {}", withheld.join(", ")),
-        Verdict::Lacking,
-    )
-    .means("guests lack the withheld features; each is listed below")
+    Check::lacking("guest", OFFERS, format!("{found}: {}", withheld.join(", ")))
+        .means("guests lack the withheld features; each is listed below")
 }
 
 fn speed(probe: &Probe) -> Check {
     let name = "guest kernel code";
     match (probe.instructions_per_second, &probe.loop_failed) {
-        (Some(rate), _) if rate < INTERPRETED_BELOW => Check::new(
+        (Some(rate), _) if rate < INTERPRETED_BELOW => Check::lacking(
             "guest",
             name,
             format!("{:.1} million instructions/s: interpreted", rate / 1e6),
-            Verdict::Lacking,
         )
         .means("good for functional tests only: figures measured on this KVM say nothing about other hosts")
         .change("measure on hardware, or in the test host"),
-        (Some(rate), _) => Check::new(
-            "guest",
-            name,
-            format!("{:.0} million instructions/s", rate / 1e6),
-            Verdict::Good,
-        ),
-        (None, Some(why)) => Check::new("guest", name, why.clone(), Verdict::Lacking)
+        (Some(rate), _) => Check::good("guest", name, format!("{:.0} million instructions/s", rate / 1e6)),
+        (None, Some(why)) => Check::lacking("guest", name, why.clone())
             .means("a small guest of this program does not finish here")
             .change("with VMX or SVM in hardware: use a newer kernel; otherwise use the test host"),
-        (None, None) => Check::new("guest", name, "not measured", Verdict::Unknown)
+        (None, None) => Check::unknown("guest", name, "not measured")
             .means("it is not known whether guests run at the speed of hardware"),
     }
 }

@@ -40,17 +40,17 @@ pub fn device(files: &Files, probe: Option<&Probe>, checks: &mut Vec<Check>) {
         Some(Probe { refused: Some(why), .. }) => refused(files, why),
         Some(probe) => version(probe),
         None if files.exists("/dev/kvm") => {
-            Check::new("kvm", DEVICE, "present, not opened", Verdict::Good).means("judged by its name only")
+            Check::good("kvm", DEVICE, "present, not opened").means("judged by its name only")
         }
         None => refused(files, "no such device"),
     });
     let vendor = vendor(files);
     checks.push(match module(files) {
-        Some((Module::Other, name)) => Check::new("kvm", "module", name, Verdict::Lacking)
+        Some((Module::Other, name)) => Check::lacking("kvm", "module", name)
             .means("neither kvm_intel nor kvm_amd: without hardware virtualization guests may not run, and their timing means little")
             .change("run on a machine with VMX or SVM, or in the test host"),
-        Some((_, name)) => Check::new("kvm", "module", name, Verdict::Good),
-        None => Check::new("kvm", "module", "none loaded (perhaps built into the kernel)", Verdict::Unknown)
+        Some((_, name)) => Check::good("kvm", "module", name),
+        None => Check::unknown("kvm", "module", "none loaded (perhaps built into the kernel)")
             .means("the settings for pauses, interrupts and nesting are parameters of the module, which cannot be read")
             .change(match vendor.as_deref() {
                 Some("GenuineIntel") => "modprobe kvm_intel",
@@ -64,7 +64,7 @@ pub fn device(files: &Files, probe: Option<&Probe>, checks: &mut Vec<Check>) {
 
 fn refused(files: &Files, why: &str) -> Check {
     let there = files.exists("/dev/kvm");
-    let check = Check::new("kvm", DEVICE, why, Verdict::Lacking).means("no guest can run on this host");
+    let check = Check::lacking("kvm", DEVICE, why).means("no guest can run on this host");
     check.change(if there {
         "add your user to the group of /dev/kvm (often `kvm`), or change its mode"
     } else {
@@ -75,11 +75,11 @@ fn refused(files: &Files, why: &str) -> Check {
 fn version(probe: &Probe) -> Check {
     // Documentation/virt/kvm/api.rst, KVM_GET_API_VERSION: all stable kernels say 12.
     match probe.api_version {
-        Some(12) => Check::new("kvm", DEVICE, "opens, API version 12", Verdict::Good),
-        Some(other) => Check::new("kvm", DEVICE, format!("API version {other}"), Verdict::Lacking)
+        Some(12) => Check::good("kvm", DEVICE, "opens, API version 12"),
+        Some(other) => Check::lacking("kvm", DEVICE, format!("API version {other}"))
             .means("programs must refuse any version but 12")
             .change("use a kernel newer than 2.6.22"),
-        None => Check::new("kvm", DEVICE, "opens, but its version is not known", Verdict::Unknown)
+        None => Check::unknown("kvm", DEVICE, "opens, but its version is not known")
             .means("programs must refuse any version but 12"),
     }
 }
@@ -103,7 +103,7 @@ fn has_flag(flags: &str, name: &str) -> bool {
 fn virtualization(files: &Files, vendor: Option<String>) -> Check {
     let name = "hardware virtualization";
     let Some(flags) = field(files, "flags") else {
-        return Check::new("kvm", name, "/proc/cpuinfo has no flags", Verdict::Unknown)
+        return Check::unknown("kvm", name, "/proc/cpuinfo has no flags")
             .means("it is not known whether the hardware runs the guests' kernel code");
     };
     let vendor = vendor.unwrap_or_else(|| "unnamed vendor".to_owned());
@@ -113,14 +113,9 @@ fn virtualization(files: &Files, vendor: Option<String>) -> Check {
         ""
     };
     match (has_flag(&flags, "vmx"), has_flag(&flags, "svm")) {
-        (false, false) => Check::new(
-            "kvm",
-            name,
-            format!("{vendor}: neither VMX nor SVM{within}"),
-            Verdict::Lacking,
-        )
-        .means("the kernel code of guests is interpreted, if there is a /dev/kvm at all")
-        .change("enable it in the firmware; in a virtual machine, enable nesting on its host"),
+        (false, false) => Check::lacking("kvm", name, format!("{vendor}: neither VMX nor SVM{within}"))
+            .means("the kernel code of guests is interpreted, if there is a /dev/kvm at all")
+            .change("enable it in the firmware; in a virtual machine, enable nesting on its host"),
         (vmx, _) => {
             let which = if vmx { "VMX" } else { "SVM" };
             let verdict = if within.is_empty() {
@@ -144,20 +139,14 @@ const PAUSES_UNKNOWN: &str = "spinning guests may use up their slices unnoticed"
 
 fn nested(files: &Files) -> Check {
     let Some((_, module)) = module(files).filter(|(module, _)| *module != Module::Other) else {
-        return Check::new(
-            "kvm",
-            "nesting for guests",
-            "unknown without its module",
-            Verdict::Unknown,
-        )
-        .means(NESTING_UNKNOWN);
+        return Check::unknown("kvm", "nesting for guests", "unknown without its module").means(NESTING_UNKNOWN);
     };
     match files.switch(&parameter(&module, "nested")) {
-        Some(true) => Check::new("kvm", "nesting for guests", "on", Verdict::Note),
-        Some(false) => Check::new("kvm", "nesting for guests", "off", Verdict::Note)
+        Some(true) => Check::note("kvm", "nesting for guests", "on"),
+        Some(false) => Check::note("kvm", "nesting for guests", "off")
             .means("guests cannot run guests")
             .change(format!("modprobe {module} nested=1")),
-        None => Check::new("kvm", "nesting for guests", "not reported", Verdict::Unknown).means(NESTING_UNKNOWN),
+        None => Check::unknown("kvm", "nesting for guests", "not reported").means(NESTING_UNKNOWN),
     }
 }
 
@@ -175,7 +164,7 @@ pub fn pauses(files: &Files, checks: &mut Vec<Check>) {
                 (Some(0), _) | (_, Some(0)) => {
                     no_filter("PLE is off (ple_gap or ple_window 0)", &module, "ple_gap=128")
                 }
-                _ => Check::new("pauses", "pause-loop exiting", "not reported", Verdict::Unknown).means(PAUSES_UNKNOWN),
+                _ => Check::unknown("pauses", "pause-loop exiting", "not reported").means(PAUSES_UNKNOWN),
             }
         }
         Some((Module::Amd, module)) => {
@@ -187,16 +176,10 @@ pub fn pauses(files: &Files, checks: &mut Vec<Check>) {
                     &growth(files, &module, "pause_filter_count"),
                 ),
                 (Some(_), _) => no_filter("no pause filter (count 0)", &module, "pause_filter_count=3000"),
-                _ => Check::new("pauses", "pause-loop exiting", "not reported", Verdict::Unknown).means(PAUSES_UNKNOWN),
+                _ => Check::unknown("pauses", "pause-loop exiting", "not reported").means(PAUSES_UNKNOWN),
             }
         }
-        _ => Check::new(
-            "pauses",
-            "pause-loop exiting",
-            "unknown without its module",
-            Verdict::Unknown,
-        )
-        .means(PAUSES_UNKNOWN),
+        _ => Check::unknown("pauses", "pause-loop exiting", "unknown without its module").means(PAUSES_UNKNOWN),
     };
     checks.push(check);
 }
@@ -215,17 +198,12 @@ fn growth(files: &Files, module: &str, name: &str) -> String {
 }
 
 fn filter(found: &str, growth: &str) -> Check {
-    Check::new(
-        "pauses",
-        "pause-loop exiting",
-        format!("{found}{growth}"),
-        Verdict::Good,
-    )
-    .means("a guest that spins in its kernel exits, and the host may yield to a preempted vCPU")
+    Check::good("pauses", "pause-loop exiting", format!("{found}{growth}"))
+        .means("a guest that spins in its kernel exits, and the host may yield to a preempted vCPU")
 }
 
 fn no_filter(found: &str, module: &str, setting: &str) -> Check {
-    Check::new("pauses", "pause-loop exiting", found, Verdict::Lacking)
+    Check::lacking("pauses", "pause-loop exiting", found)
         .means("a vCPU that spins behind a preempted vCPU uses up its whole slice, unless the guest halts and kicks for locks")
         .change(format!("modprobe {module} {setting}, if the CPU model has it (nested hosts mostly do not)"))
 }
@@ -240,25 +218,24 @@ pub fn interrupts(files: &Files, checks: &mut Vec<Check>) {
     };
     let path = parameter(&module, parameter_name);
     checks.push(match files.switch(&path) {
-        Some(true) => Check::new("interrupts", name, "on", Verdict::Good),
-        Some(false) => Check::new("interrupts", name, "off", Verdict::Lacking)
+        Some(true) => Check::good("interrupts", name, "on"),
+        Some(false) => Check::lacking("interrupts", name, "off")
             .means("each IPI and each end of interrupt of a guest takes an exit or more")
             .change(format!("modprobe {module} {parameter_name}=1, if the CPU model has it")),
-        None => Check::new(
+        None => Check::unknown(
             "interrupts",
             name,
             files.line(&path).unwrap_or_else(|| "not reported".to_owned()),
-            Verdict::Unknown,
         )
         .means("each IPI and each end of interrupt of a guest may take an exit or more"),
     });
     let ipiv = "enable_ipiv";
     checks.push(match files.switch(&parameter(&module, ipiv)) {
-        Some(true) => Check::new("interrupts", "IPIs without exits", "on", Verdict::Good),
-        Some(false) => Check::new("interrupts", "IPIs without exits", "off", Verdict::Note)
+        Some(true) => Check::good("interrupts", "IPIs without exits", "on"),
+        Some(false) => Check::note("interrupts", "IPIs without exits", "off")
             .means("a guest's IPI exits on the sender's side (deliberately on Zen 1 and 2: erratum 1235)")
             .change(format!("modprobe {module} {ipiv}=1, if the CPU model has it")),
-        None => Check::new("interrupts", "IPIs without exits", "not reported", Verdict::Unknown).means(
+        None => Check::unknown("interrupts", "IPIs without exits", "not reported").means(
             "the kernel is older than the parameter: on AMD the AVIC setting decides, Intel has no such feature",
         ),
     });
@@ -268,7 +245,7 @@ pub fn interrupts(files: &Files, checks: &mut Vec<Check>) {
 pub fn halting(files: &Files, checks: &mut Vec<Check>) {
     let value = |name: &str| files.number(&parameter("kvm", name));
     checks.push(match value("halt_poll_ns") {
-        Some(0) => Check::new("halting", "halt polling", "off", Verdict::Note)
+        Some(0) => Check::note("halting", "halt polling", "off")
             .means("every halt gives up the CPU at once; on a host with idle CPUs each wakeup costs 5-7 us more")
             .change("echo 200000 > /sys/module/kvm/parameters/halt_poll_ns"),
         Some(ns) => {
@@ -279,10 +256,10 @@ pub fn halting(files: &Files, checks: &mut Vec<Check>) {
                 setting("halt_poll_ns_shrink"),
             );
             let found = format!("up to {ns} ns; grow {grow} from {start} ns, shrink {shrink}");
-            Check::new("halting", "halt polling", found, Verdict::Good)
+            Check::good("halting", "halt polling", found)
                 .means("the CPU of a halted vCPU polls for a wakeup before it sleeps, unless another thread wants it")
         }
-        None => Check::new("halting", "halt polling", "not reported", Verdict::Unknown)
+        None => Check::unknown("halting", "halt polling", "not reported")
             .means("it is not known whether the CPU of a halted vCPU polls for a wakeup before it sleeps")
             .change("modprobe kvm: its parameters can be read once it is loaded"),
     });

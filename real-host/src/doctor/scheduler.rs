@@ -1,6 +1,6 @@
 //! Checks of the host's scheduler and its settings.
 
-use super::check::{Check, Verdict};
+use super::check::Check;
 use super::files::Files;
 
 /// Returns the major and minor number of a kernel's version.
@@ -27,25 +27,25 @@ pub fn examine(files: &Files, checks: &mut Vec<Check>) {
 fn scheduler(release: Option<String>, version: Option<(u32, u32)>) -> Check {
     let name = "scheduler";
     let Some((release, version)) = release.zip(version) else {
-        return Check::new("scheduler", name, "the kernel's version is not known", Verdict::Unknown)
+        return Check::unknown("scheduler", name, "the kernel's version is not known")
             .means("it is not known whether directed yield has an effect");
     };
     match version {
         (0..=1, _) | (2, 0..=5) => {
             let found = format!("Linux {release}: a version without directed yield");
-            Check::new("scheduler", name, found, Verdict::Lacking)
+            Check::lacking("scheduler", name, found)
                 .means("a vCPU that spins behind a preempted vCPU gets no help")
                 .change("Linux 6.14 or later, or the newest 6.12")
         }
-        (2..=5, _) | (6, 0..=5) => Check::new("scheduler", name, format!("CFS (Linux {release})"), Verdict::Good)
+        (2..=5, _) | (6, 0..=5) => Check::good("scheduler", name, format!("CFS (Linux {release})"))
             .means("slices end on ticks; a directed yield is a hint, which fairness limits"),
-        (6, 6..=11) => Check::new("scheduler", name, format!("EEVDF (Linux {release})"), Verdict::Lacking)
+        (6, 6..=11) => Check::lacking("scheduler", name, format!("EEVDF (Linux {release})"))
             .means("directed yield has no effect (6.6 to 6.11): a vCPU that spins behind a preempted vCPU gets no help")
             .change("Linux 6.14 or later, or the newest 6.12"),
-        (6, 12..=13) => Check::new("scheduler", name, format!("EEVDF (Linux {release})"), Verdict::Unknown)
+        (6, 12..=13) => Check::unknown("scheduler", name, format!("EEVDF (Linux {release})"))
             .means("directed yield has no effect without the stable fix of December 2024")
             .change("the newest stable release of the series, or 6.14 and later"),
-        _ => Check::new("scheduler", name, format!("EEVDF (Linux {release})"), Verdict::Good),
+        _ => Check::good("scheduler", name, format!("EEVDF (Linux {release})")),
     }
 }
 
@@ -68,11 +68,11 @@ fn slice(files: &Files) -> Check {
         .filter_map(|(name, path)| Some(format!("{name} {} ns", files.number(path)?)))
         .collect();
     if told.is_empty() {
-        return Check::new("scheduler", "slices", "not reported", Verdict::Unknown)
+        return Check::unknown("scheduler", "slices", "not reported")
             .means("it is not known how long a preempted vCPU waits; `holdfast calibrate` measures it")
             .change(DEBUGFS);
     }
-    Check::new("scheduler", "slices", told.join(", "), Verdict::Note)
+    Check::note("scheduler", "slices", told.join(", "))
         .means("a preempted vCPU waits about this long for each thread ahead of it")
 }
 
@@ -85,14 +85,9 @@ fn features(files: &Files) -> Check {
                 .filter(|feature| feature.starts_with("NO_"))
                 .take(32)
                 .collect();
-            Check::new(
-                "scheduler",
-                "features",
-                format!("off: {}", off.join(" ")),
-                Verdict::Note,
-            )
+            Check::note("scheduler", "features", format!("off: {}", off.join(" ")))
         }
-        None => Check::new("scheduler", "features", "not reported", Verdict::Unknown)
+        None => Check::unknown("scheduler", "features", "not reported")
             .means("it is not known which rules of the scheduler are off, such as wakeup preemption")
             .change(DEBUGFS),
     }
@@ -108,22 +103,17 @@ fn tick(files: &Files) -> Check {
         line.trim().parse::<u32>().ok()
     });
     match hz {
-        Some(hz @ 1..) => Check::new("scheduler", "tick", format!("{hz} Hz"), Verdict::Note)
+        Some(hz @ 1..) => Check::note("scheduler", "tick", format!("{hz} Hz"))
             .means("slices end on ticks: a slice lasts up to one tick longer than its setting"),
-        _ => Check::new(
-            "scheduler",
-            "tick",
-            "no readable kernel configuration",
-            Verdict::Unknown,
-        )
-        .means("`holdfast calibrate` derives the tick from the clock instead"),
+        _ => Check::unknown("scheduler", "tick", "no readable kernel configuration")
+            .means("`holdfast calibrate` derives the tick from the clock instead"),
     }
 }
 
 fn preemption(files: &Files) -> Check {
     match files.line("/sys/kernel/debug/sched/preempt") {
-        Some(found) => Check::new("scheduler", "preemption", found, Verdict::Note),
-        None => Check::new("scheduler", "preemption", "not reported", Verdict::Unknown)
+        Some(found) => Check::note("scheduler", "preemption", found),
+        None => Check::unknown("scheduler", "preemption", "not reported")
             .means("it is not known where a thread in the kernel can be preempted")
             .change(DEBUGFS),
     }
@@ -133,22 +123,22 @@ fn groups(files: &Files) -> Check {
     let unified = files.text("/sys/fs/cgroup/cgroup.controllers");
     let has_cpu = |text: &str| text.split_ascii_whitespace().any(|name| name == "cpu");
     if unified.as_deref().is_some_and(has_cpu) {
-        return Check::new("scheduler", "cpu controller", "cgroup v2", Verdict::Good);
+        return Check::good("scheduler", "cpu controller", "cgroup v2");
     }
     if files.exists("/sys/fs/cgroup/cpu/cpu.shares") || files.exists("/sys/fs/cgroup/cpu,cpuacct/cpu.shares") {
-        return Check::new("scheduler", "cpu controller", "cgroup v1", Verdict::Good);
+        return Check::good("scheduler", "cpu controller", "cgroup v1");
     }
-    Check::new("scheduler", "cpu controller", "none", Verdict::Note)
+    Check::note("scheduler", "cpu controller", "none")
         .means("guests cannot have their own shares or quotas")
         .change("mount the cpu controller, or switch it on in cgroup.subtree_control")
 }
 
 fn autogroup(files: &Files) -> Check {
     match files.switch("/proc/sys/kernel/sched_autogroup_enabled") {
-        Some(true) => Check::new("scheduler", "autogroup", "on", Verdict::Note)
+        Some(true) => Check::note("scheduler", "autogroup", "on")
             .means("CPU time is shared among terminal sessions first: two guests started from one terminal compete differently from two services")
             .change("echo 0 > /proc/sys/kernel/sched_autogroup_enabled, while measuring"),
-        Some(false) => Check::new("scheduler", "autogroup", "off", Verdict::Good),
-        None => Check::new("scheduler", "autogroup", "not in this kernel", Verdict::Good),
+        Some(false) => Check::good("scheduler", "autogroup", "off"),
+        None => Check::good("scheduler", "autogroup", "not in this kernel"),
     }
 }

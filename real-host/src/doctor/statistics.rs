@@ -1,6 +1,6 @@
 //! Checks of what this host reports about its guests: KVM's counters, and the kernel's tracepoints.
 
-use super::check::{Check, Verdict};
+use super::check::Check;
 use super::files::Files;
 use super::probe::Probe;
 use super::scheduler::kernel_version;
@@ -22,51 +22,32 @@ fn counters(files: &Files, probe: Option<&Probe>) -> Check {
     let name = "KVM's counters";
     match probe.and_then(|probe| probe.statistics) {
         Some(true) => {
-            return Check::new(
-                "statistics",
-                name,
-                "available to the program that runs the guest",
-                Verdict::Good,
-            );
+            return Check::good("statistics", name, "available to the program that runs the guest");
         }
         Some(false) => {
-            return Check::new(
-                "statistics",
-                name,
-                "not available to the program that runs the guest",
-                Verdict::Lacking,
-            )
-            .means(UNCOUNTED)
-            .change("Linux 5.14 or later");
+            return Check::lacking("statistics", name, "not available to the program that runs the guest")
+                .means(UNCOUNTED)
+                .change("Linux 5.14 or later");
         }
         None => {}
     }
     let release = files.line("/proc/sys/kernel/osrelease");
     match release.as_deref().map(|release| (release, kernel_version(release))) {
-        Some((release, Some(version))) if version >= BINARY_STATISTICS_SINCE => Check::new(
-            "statistics",
-            name,
-            format!("Linux {release} offers them to programs"),
-            Verdict::Note,
-        )
-        .means("judged by the version only: no guest was run"),
+        Some((release, Some(version))) if version >= BINARY_STATISTICS_SINCE => {
+            Check::note("statistics", name, format!("Linux {release} offers them to programs"))
+                .means("judged by the version only: no guest was run")
+        }
         Some((release, Some(_))) => {
             let debugfs = if files.exists("/sys/kernel/debug/kvm") {
                 "in debugfs only"
             } else {
                 "none for programs"
             };
-            Check::new(
-                "statistics",
-                name,
-                format!("Linux {release}: {debugfs}"),
-                Verdict::Lacking,
-            )
-            .means(UNCOUNTED)
-            .change("Linux 5.14 or later")
+            Check::lacking("statistics", name, format!("Linux {release}: {debugfs}"))
+                .means(UNCOUNTED)
+                .change("Linux 5.14 or later")
         }
-        _ => Check::new("statistics", name, "not reported", Verdict::Unknown)
-            .means(format!("if there are none, {UNCOUNTED}")),
+        _ => Check::unknown("statistics", name, "not reported").means(format!("if there are none, {UNCOUNTED}")),
     }
 }
 
@@ -76,7 +57,7 @@ const UNTRACED: &str = "`holdfast kvm run --trace` cannot record scheduling, exi
 /// Checks whether `--trace` can record. `here`: the files are this machine's own, so their permissions count.
 fn tracepoints(files: &Files, here: bool) -> Check {
     let lacking = |found: String, change: &str| {
-        Check::new("statistics", "tracepoints", found, Verdict::Lacking)
+        Check::lacking("statistics", "tracepoints", found)
             .means(UNTRACED)
             .change(change)
     };
@@ -116,15 +97,10 @@ fn tracepoints(files: &Files, here: bool) -> Check {
         ),
         (true, true) => {
             let found = format!("all {}, and this user may record them", EVENTS.len());
-            Check::new("statistics", "tracepoints", found, Verdict::Good)
+            Check::good("statistics", "tracepoints", found)
         }
-        (true, false) => Check::new(
-            "statistics",
-            "tracepoints",
-            format!("all {}", EVENTS.len()),
-            Verdict::Note,
-        )
-        .means("permissions cannot be checked in a copy; usually only root may record"),
+        (true, false) => Check::note("statistics", "tracepoints", format!("all {}", EVENTS.len()))
+            .means("permissions cannot be checked in a copy; usually only root may record"),
     }
 }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use holdfast_protocol::Corrupt;
 
-use crate::image::ImageError;
 use crate::state::GuestState;
 
 /// The host's errors that may not occur at another attempt: resources that others use, and interruptions.
@@ -45,8 +44,6 @@ pub enum Error {
         /// The invalid part and its value.
         what: String,
     },
-    /// The guest image is invalid.
-    Image(ImageError),
     /// An operation of the host failed.
     Host {
         /// The operation.
@@ -116,7 +113,6 @@ impl Error {
             | Error::Unsupported(_)
             | Error::TooManyVcpus { .. }
             | Error::Invalid { .. }
-            | Error::Image(_)
             | Error::Refused { .. } => true,
             Error::Host { source, .. } => source.raw_os_error().is_some_and(|code| !PASSING.contains(&code)),
             Error::TripleFault { state, .. } | Error::UnexpectedExit { state, .. } => state.booting,
@@ -149,7 +145,6 @@ impl fmt::Display for Error {
                 write!(f, "{vm}: {asked} vcpus requested, 1 to {allowed} supported here")
             }
             Error::Invalid { vm, what } => write!(f, "{vm}: {what}"),
-            Error::Image(error) => write!(f, "guest image: {error}"),
             Error::Host { tried, source } => write!(f, "{tried}: {source}"),
             Error::GuestPanic { vm, message, state } => write!(f, "{vm}: the guest panicked: {message}\n{state}"),
             Error::TripleFault { vm, state } => write!(f, "{vm}: triple fault in the guest\n{state}"),
@@ -169,7 +164,6 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Host { source, .. } => Some(source),
-            Error::Image(error) => Some(error),
             _ => None,
         }
     }

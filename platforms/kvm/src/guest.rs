@@ -60,13 +60,13 @@ pub(crate) struct Left {
 
 impl Guest {
     /// Creates `vm`, number `number` of its run. Returns it with its vCPUs, which are ready to start.
-    pub(crate) fn create(host: &Host, vm: &Vm, number: u32, image: &Image) -> Result<(Guest, Vec<VcpuFd>), Error> {
+    pub(crate) fn create(host: &Host, vm: &Vm, number: u32) -> Result<(Guest, Vec<VcpuFd>), Error> {
         check(host, vm)?;
         let created = Instant::now();
         let memory = Memory::map(&vm.name, vm.memory_bytes)?;
         let (instance, vcpus) = Instance::create(host, vm, &memory)?;
         match &vm.payload {
-            Payload::Image(task) => load_image(host, vm, number, task, &memory, image, &vcpus)?,
+            Payload::Image(task) => load_image(host, vm, number, task, &memory, &vcpus)?,
             // The boot CPU starts the others.
             Payload::Linux(linux) => vcpu::prepare(&vcpus[0], 0, linux::load(&memory, vm, linux, tsc_khz(&vcpus)?)?)?,
         }
@@ -279,15 +279,8 @@ fn check(host: &Host, vm: &Vm) -> Result<(), Error> {
     Ok(())
 }
 
-fn load_image(
-    host: &Host,
-    vm: &Vm,
-    number: u32,
-    task: &Task,
-    memory: &Memory,
-    image: &Image,
-    vcpus: &[VcpuFd],
-) -> Result<(), Error> {
+fn load_image(host: &Host, vm: &Vm, number: u32, task: &Task, memory: &Memory, vcpus: &[VcpuFd]) -> Result<(), Error> {
+    let image = Image::embedded();
     let taken = memory.load(&vm.name, vm.vcpus, image)?;
     for (number, vcpu) in (0..).zip(vcpus) {
         let start = Start::image(image.entry, taken.boot_stack(number), number);

@@ -1,65 +1,14 @@
-//! Guest images: the ELF files of `platforms/kvm/image`.
+//! The guest image: the ELF file of `platforms/kvm/image`.
 
-use std::fmt;
 use std::sync::OnceLock;
 
-use holdfast_protocol::layout::{IMAGE, MAGIC, MEMORY_END};
-use object::elf::{EM_X86_64, ET_EXEC, PT_LOAD};
+use holdfast_protocol::layout::IMAGE;
+use object::elf::PT_LOAD;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, SymbolKind};
 
 /// The image built with this library.
 static EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/image.elf"));
-
-/// Size of the largest accepted segment in bytes: about a hundred times the size of the embedded image.
-const IMAGE_BYTES_MAX: u64 = 64 << 20;
-
-/// The reason why a file is not a guest image.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ImageError {
-    /// The file is not a complete ELF file.
-    NotElf(String),
-    /// The file is for another architecture, or is not a static executable.
-    Foreign,
-    /// The file is not a Holdfast image, or is one with another version of the protocol.
-    NotHoldfast,
-    /// A segment is outside of the memory for images.
-    SegmentOutOfRange {
-        /// Address of the segment.
-        address: u64,
-        /// Size of the segment in bytes.
-        bytes: u64,
-    },
-    /// The file ends within a segment.
-    Truncated,
-    /// This entry point is outside of all segments.
-    EntryOutOfRange(u64),
-}
-
-impl fmt::Display for ImageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ImageError::NotElf(why) => write!(f, "not a complete ELF file: {why}"),
-            ImageError::Foreign => write!(f, "not a static x86-64 executable"),
-            ImageError::NotHoldfast => write!(
-                f,
-                "not a holdfast image of this version: the text {} is missing",
-                String::from_utf8_lossy(&MAGIC)
-            ),
-            ImageError::SegmentOutOfRange { address, bytes } => {
-                write!(
-                    f,
-                    "segment of {bytes} bytes at {address:#x} is outside of {IMAGE:#x}..{MEMORY_END:#x}"
-                )
-            }
-            ImageError::Truncated => write!(f, "truncated: the file ends within a segment"),
-            ImageError::EntryOutOfRange(entry) => write!(f, "entry point {entry:#x} is outside of all segments"),
-        }
-    }
-}
-
-impl std::error::Error for ImageError {}
 
 /// A contiguous range of an image in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +27,7 @@ struct Symbol {
     name: String,
 }
 
-/// A valid guest image.
+/// The guest image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     pub(crate) segments: Vec<Segment>,
@@ -93,54 +42,24 @@ impl Image {
     /// Panics if the embedded image is invalid, which is a defect of the build.
     pub fn embedded() -> &'static Image {
         static IMAGE: OnceLock<Image> = OnceLock::new();
-        IMAGE.get_or_init(|| Image::parse(EMBEDDED).unwrap_or_else(|error| panic!("the embedded image: {error}")))
+        IMAGE.get_or_init(|| Image::read(EMBEDDED))
     }
 
-    /// Parses an ELF file.
-    ///
-    /// # Errors
-    /// Returns an error if the file is not a guest image of this version.
-    pub fn parse(file: &[u8]) -> Result<Image, ImageError> {
-        let elf = ElfFile64::<Endianness>::parse(file).map_err(|error| ImageError::NotElf(error.to_string()))?;
-        let (header, endian) = (elf.elf_header(), elf.endian());
-        if header.e_machine(endian) != EM_X86_64 || header.e_type(endian) != ET_EXEC || endian != Endianness::Little {
-            return Err(ImageError::Foreign);
-        }
-        let mut segments = Vec::new();
-        for program in elf
-            .elf_program_headers()
-            .iter()
-            .filter(|program| program.p_type(endian) == PT_LOAD)
-        {
-            let (address, bytes) = (program.p_paddr(endian), program.p_memsz(endian));
-            let end = address.checked_add(bytes);
-            let fits = address >= IMAGE && bytes <= IMAGE_BYTES_MAX && end.is_some_and(|end| end <= MEMORY_END);
-            let content = program.data(endian, file).map_err(|()| ImageError::Truncated)?;
-            if !fits || content.len() as u64 > bytes {
-                return Err(ImageError::SegmentOutOfRange { address, bytes });
-            }
-            segments.push(Segment {
-                address,
-                content: content.to_vec(),
-                bytes,
-            });
-        }
-        let has_magic = |segment: &Segment| segment.content.windows(MAGIC.len()).any(|window| window == MAGIC);
-        if !segments.iter().any(has_magic) {
-            return Err(ImageError::NotHoldfast);
-        }
-        let entry = header.e_entry(endian);
-        if !segments
-            .iter()
-            .any(|segment| (segment.address..segment.address + segment.bytes).contains(&entry))
-        {
-            return Err(ImageError::EntryOutOfRange(entry));
-        }
-        Ok(Image {
-            segments,
-            entry,
+    fn read(file: &[u8]) -> Image {
+        let elf = ElfFile64::<Endianness>::parse(file).expect("the image is an ELF file");
+        let endian = elf.endian();
+        let loaded = elf.elf_program_headers().iter();
+        let loaded = loaded.filter(|program| program.p_type(endian) == PT_LOAD);
+        let segments = loaded.map(|program| Segment {
+            address: program.p_paddr(endian),
+            content: program.data(endian, file).expect("the image is whole").to_vec(),
+            bytes: program.p_memsz(endian),
+        });
+        Image {
+            segments: segments.collect(),
+            entry: elf.elf_header().e_entry(endian),
             symbols: symbols(&elf),
-        })
+        }
     }
 
     /// Returns the address after the image's last byte.

@@ -52,7 +52,7 @@ mod vm;
 
 pub use error::Error;
 pub use holdfast_protocol::{Contention, Fault, KernelPath, Task};
-pub use image::{Image, ImageError};
+pub use image::Image;
 pub use linux::{BzImage, BzImageError, Linux};
 pub use report::{Report, VcpuReport, VmReport};
 pub use run::{Migration, Options, run};

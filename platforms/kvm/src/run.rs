@@ -34,8 +34,6 @@ pub struct Options<'a> {
     pub zero_at: Option<Duration>,
     /// Migrations of all guests. Default: none.
     pub migration: Option<Migration>,
-    /// The image to boot. Default: [`Image::embedded`].
-    pub image: Option<&'a Image>,
 }
 
 /// Migrations of all guests of a run, again and again, each to new VMs of this host with the same memory.
@@ -57,7 +55,6 @@ impl Default for Options<'_> {
             call_off: None,
             zero_at: None,
             migration: None,
-            image: None,
         }
     }
 }
@@ -76,7 +73,6 @@ const SIGNAL_INTERVAL: Duration = Duration::from_millis(2);
 /// Returns an error if a VM cannot be created, fails or does not end in time. Nothing of the run is left then.
 pub fn run(vms: &[Vm], options: &Options<'_>) -> Result<Report, Error> {
     let host = Host::open()?;
-    let image = options.image.unwrap_or_else(|| Image::embedded());
     if options.migration.is_some()
         && let Some(vm) = vms.iter().find(|vm| !vm.from.is_zero() || vm.until.is_some())
     {
@@ -89,13 +85,12 @@ pub fn run(vms: &[Vm], options: &Options<'_>) -> Result<Report, Error> {
     let start = Instant::now();
     let (mut guests, mut vcpus) = (Vec::new(), Vec::new());
     for (number, vm) in (0..).zip(vms) {
-        let (guest, fds) = Guest::create(&host, vm, number, image)?;
+        let (guest, fds) = Guest::create(&host, vm, number)?;
         guests.push(guest);
         vcpus.push(fds);
     }
     let session = Arc::new(Session {
         guests,
-        image: image.clone(),
         state: Mutex::new(State::default()),
         changed: Condvar::new(),
         stop: AtomicBool::new(false),
@@ -137,7 +132,6 @@ pub fn run(vms: &[Vm], options: &Options<'_>) -> Result<Report, Error> {
 /// The state that the threads of a run share.
 struct Session {
     guests: Vec<Guest>,
-    image: Image,
     state: Mutex<State>,
     changed: Condvar,
     /// Set when all threads must end.
@@ -304,7 +298,7 @@ impl Session {
     }
 
     fn state_of(&self, guest: &Guest, number: u32, fd: &VcpuFd, crash: Option<&Crash>) -> GuestState {
-        let image = guest.ports.is_none().then_some(&self.image);
+        let image = guest.ports.is_none().then(Image::embedded);
         let mut state = capture(&guest.vm.name, number, fd, &guest.memory, image, crash);
         state.booting = guest.lock().report.boot.is_none();
         // The console is recorded once if all vCPUs are.

@@ -13,7 +13,6 @@ fn only_what_another_attempt_cannot_change_is_lasting() {
     let exit = || "input from port 0x60".to_owned();
     let lasting = [
         Error::NoKvm,
-        Error::Image(ImageError::NotHoldfast),
         host(libc::EINVAL),
         Error::Refused {
             vm: vm(),

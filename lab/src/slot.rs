@@ -11,7 +11,8 @@ use holdfast_machine::CpuModel;
 use crate::amount::{self, Amount, show_nanos};
 use crate::diagnostic::one_of;
 use crate::document::Value;
-use read::{affinity, cpus, flag, hertz, inhibits, name_or, nanos, nodes, number, whole_number};
+pub use read::{Affinity, Range, VirtualNodes};
+use read::{NODE_MAX, affinity, cpus, flag, hertz, inhibits, name_or, nanos, nodes, number, whole_number};
 
 /// A parameter that is chosen by name.
 pub trait Choice {
@@ -62,29 +63,6 @@ impl Choice for &'static CpuModel {
     }
 }
 
-/// Sets of pCPUs: one for each vCPU, or one for all.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Affinity {
-    /// The set for all vCPUs. An empty set stands for all pCPUs.
-    Same(Vec<u32>),
-    /// One set for each vCPU.
-    Each(Vec<Vec<u32>>),
-}
-
-/// NUMA nodes that a guest's firmware reports.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum VirtualNodes {
-    /// All vCPUs are on one node, and there is no table.
-    One,
-    /// Each vCPU is on the node of the socket that it is pinned to.
-    Pinned,
-    /// The node of each vCPU.
-    Each(Vec<u32>),
-}
-
-/// Highest node number. Linux has up to 1024 nodes (CONFIG_NODES_SHIFT).
-const NODE_MAX: u32 = 1023;
-
 /// A parameter, by the kind of value that it takes.
 pub enum Slot<'a> {
     /// `true` or `false`.
@@ -130,9 +108,6 @@ pub enum Slot<'a> {
     /// Reasons against APIC virtualization.
     Inhibits(&'a mut Inhibits),
 }
-
-/// Smallest and largest number that a key accepts.
-pub type Range = (f64, f64);
 
 impl Slot<'_> {
     /// Describes the accepted values, for the reference and for messages.

@@ -1,11 +1,36 @@
-//! Readers of the values that parameters take. Each returns `None` for a value of another form.
+//! Readers of the values that parameters take, which return `None` for a value of another form, and their types.
 
 use holdfast_host::{Inhibit, Inhibits};
 
-use super::{Affinity, NODE_MAX, Range, VirtualNodes};
 use crate::amount::Amount;
 use crate::diagnostic::one_of;
 use crate::document::{Node, Value};
+
+/// Sets of pCPUs: one for each vCPU, or one for all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Affinity {
+    /// The set for all vCPUs. An empty set stands for all pCPUs.
+    Same(Vec<u32>),
+    /// One set for each vCPU.
+    Each(Vec<Vec<u32>>),
+}
+
+/// NUMA nodes that a guest's firmware reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VirtualNodes {
+    /// All vCPUs are on one node, and there is no table.
+    One,
+    /// Each vCPU is on the node of the socket that it is pinned to.
+    Pinned,
+    /// The node of each vCPU.
+    Each(Vec<u32>),
+}
+
+/// Highest node number. Linux has up to 1024 nodes (CONFIG_NODES_SHIFT).
+pub(super) const NODE_MAX: u32 = 1023;
+
+/// Smallest and largest number that a key accepts.
+pub type Range = (f64, f64);
 
 pub(super) fn flag(value: &Value) -> Option<bool> {
     match value {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Id, Units, digest, lines};
+use super::{Id, Units, digest, line};
 use crate::diagnostic::Problems;
 use crate::experiment::Experiment;
 use crate::extensions::Extensions;
@@ -106,7 +106,7 @@ impl Header {
 
     /// Returns the line, with its line break.
     pub fn line(&self) -> String {
-        lines::of(self)
+        line(self)
     }
 }
 
@@ -152,6 +152,6 @@ impl Unit {
 
     /// Returns the line, with its line break.
     pub fn line(&self) -> String {
-        lines::of(self)
+        line(self)
     }
 }

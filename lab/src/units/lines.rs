@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use serde::Serialize;
-
 use super::{Header, PLAN_SCHEMA, RECORD_SCHEMA, Record, UNIT_SCHEMA, Unit};
 use crate::diagnostic::{Place, Problem};
 use crate::file;
@@ -73,13 +71,6 @@ fn parse(line: &str) -> Result<Line, (String, String)> {
         },
     };
     Err((found, expected))
-}
-
-/// Returns `value` as a line, with its line break.
-pub(super) fn of(value: &impl Serialize) -> String {
-    let mut line = serde_json::to_string(value).expect("strings, numbers and maps with string keys");
-    line.push('\n');
-    line
 }
 
 /// Returns whether `line` begins as this program begins a line of `schema`.

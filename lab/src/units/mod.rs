@@ -113,6 +113,13 @@ pub fn digest(parts: &[impl AsRef<[u8]>]) -> String {
     format!("{:032x}", hash(parts))
 }
 
+/// Returns `value` as a line of JSON, with its line break.
+fn line(value: &impl Serialize) -> String {
+    let mut line = serde_json::to_string(value).expect("strings, numbers and maps with string keys");
+    line.push('\n');
+    line
+}
+
 /// A plan with the identity of each of its units.
 #[derive(Debug)]
 pub struct Units {

@@ -58,8 +58,8 @@ impl Site {
 pub struct Orderings(Option<Arc<dyn Fn(Site) -> Option<Ordering> + Send + Sync>>);
 
 impl Orderings {
-    /// Uses the orderings that `treat` returns. An operation for which it returns `None`, which must be a fence, is left
-    /// out.
+    /// Uses the orderings that `treat` returns. An operation for which it returns `None`, which must be a fence, is
+    /// left out.
     pub fn treated(treat: impl Fn(Site) -> Option<Ordering> + Send + Sync + 'static) -> Self {
         Orderings(Some(Arc::new(treat)))
     }

@@ -2,6 +2,7 @@
 
 use lock_api::{RawMutex, RawMutexTimed};
 
+use crate::before;
 use crate::kinds::RawLock;
 use crate::ways::way;
 

@@ -2,6 +2,7 @@
 
 use lock_api::{RawRwLock as _, RawRwLockDowngrade, RawRwLockTimed};
 
+use crate::before;
 use crate::kinds::RawRwLock;
 use crate::ways::way;
 

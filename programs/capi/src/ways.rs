@@ -49,7 +49,7 @@ macro_rules! way {
                 }
             };
             // SAFETY: the caller promises that it is a time.
-            unsafe { $crate::before(deadline, || lock.0.$raw_try_lock(), until) }
+            unsafe { before(deadline, || lock.0.$raw_try_lock(), until) }
         }
 
         #[doc = concat!("Releases the lock, which the calling thread holds", $how, ".")]

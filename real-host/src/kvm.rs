@@ -116,7 +116,6 @@ pub(super) fn attempt(
         call_off: Some(call_off.flag()),
         zero_at: config.zero_at_ns.map(Duration::from_nanos),
         migration: config.migration.map(migration),
-        ..Options::default()
     };
     Ok(run(&vms, &options)?)
 }

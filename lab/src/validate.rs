@@ -375,7 +375,11 @@ mod tests {
         };
         for (a, b, expected) in [
             // kernbench at 2x: three runs each, of which the first reads from a disk.
-            ((778.622, Some(1092.68), Some(3)), (129.342, Some(156.324), Some(3)), NoDifferenceProven),
+            (
+                (778.622, Some(1092.68), Some(3)),
+                (129.342, Some(156.324), Some(3)),
+                NoDifferenceProven,
+            ),
             ((447.2, Some(13.88), Some(10)), (593.5, Some(21.03), Some(10)), Higher),
             // Single runs.
             ((5.02, None, Some(1)), (6.76, None, Some(1)), TooFewSamples),

@@ -1,8 +1,8 @@
 //! A VM of KVM with its vCPUs, and KVM's statistics of it.
 
 use kvm_bindings::{
-    KVM_CAP_ENFORCE_PV_FEATURE_CPUID, KVM_CAP_HALT_POLL, KVM_CAP_SPLIT_IRQCHIP, KVM_CAP_X86_DISABLE_EXITS,
-    kvm_enable_cap, kvm_userspace_memory_region,
+    KVM_CAP_ENFORCE_PV_FEATURE_CPUID, KVM_CAP_HALT_POLL, KVM_CAP_X86_DISABLE_EXITS, kvm_enable_cap,
+    kvm_userspace_memory_region,
 };
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::{GuestAddress, GuestMemoryBackend};
@@ -16,9 +16,6 @@ use crate::vm::Vm;
 
 /// Address of the task state of Intel hosts without unrestricted guests: three pages below the BIOS, as in QEMU.
 const TSS_ADDRESS: usize = 0xfffb_d000;
-
-/// Number of pins of the I/O APIC that user space would emulate. KVM reserves as many routes.
-const IOAPIC_PINS: u64 = 24;
 
 /// KVM's statistics of a VM.
 #[derive(Clone, Debug, Default)]
@@ -46,13 +43,8 @@ impl Instance {
         let fd = host.kvm.create_vm().map_err(refused("create the vm"))?;
         fd.set_tss_address(TSS_ADDRESS)
             .map_err(refused("set the address of the task state"))?;
-        if vm.split_irqchip {
-            enable(&fd, KVM_CAP_SPLIT_IRQCHIP, IOAPIC_PINS)
-                .map_err(refused("keep only the local apics in the kernel"))?;
-        } else {
-            fd.create_irq_chip()
-                .map_err(refused("create the interrupt controller"))?;
-        }
+        fd.create_irq_chip()
+            .map_err(refused("create the interrupt controller"))?;
         if vm.cpu_pm {
             // Before the first vCPU, as KVM demands.
             let exits = host.passed_through()?;

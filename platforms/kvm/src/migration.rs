@@ -95,7 +95,7 @@ pub(crate) fn to_new_vm(
         .collect();
     let saved = saved?;
     let clock = old.fd.get_clock().map_err(refused("KVM_GET_CLOCK"))?;
-    let chips = irqchips(&old.fd, vm).map_err(refused("KVM_GET_IRQCHIP"))?;
+    let chips = irqchips(&old.fd).map_err(refused("KVM_GET_IRQCHIP"))?;
     let (mut new, new_vcpus) = Instance::create(host, vm, memory)?;
     for chip in &chips {
         new.fd.set_irqchip(chip).map_err(refused("KVM_SET_IRQCHIP"))?;
@@ -278,10 +278,7 @@ fn attribute(vcpu: &VcpuFd, ioctl: libc::c_ulong, offset: &mut u64) -> Result<()
 }
 
 /// Returns the state of the interrupt controllers other than the LAPICs.
-fn irqchips(fd: &VmFd, vm: &Vm) -> Result<Vec<kvm_irqchip>, kvm_ioctls::Error> {
-    if vm.split_irqchip {
-        return Ok(Vec::new());
-    }
+fn irqchips(fd: &VmFd) -> Result<Vec<kvm_irqchip>, kvm_ioctls::Error> {
     let chips = [KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, KVM_IRQCHIP_IOAPIC].map(|chip_id| {
         let mut chip = kvm_irqchip {
             chip_id,

@@ -54,7 +54,6 @@ pub struct Vm {
     pub(crate) seed: u64,
     pub(crate) halt_poll_ns: Option<u32>,
     pub(crate) nice: i8,
-    pub(crate) split_irqchip: bool,
     pub(crate) cpu_pm: bool,
     pub(crate) domains: Vec<u32>,
     pub(crate) from: Duration,
@@ -95,7 +94,6 @@ impl Vm {
             seed: 1,
             halt_poll_ns: None,
             nice: 0,
-            split_irqchip: false,
             cpu_pm: false,
             domains: Vec::new(),
             from: Duration::ZERO,
@@ -160,14 +158,6 @@ impl Vm {
     #[must_use]
     pub fn nice(mut self, level: i8) -> Vm {
         self.nice = level;
-        self
-    }
-
-    /// Keeps only the LAPICs in the kernel (`KVM_CAP_SPLIT_IRQCHIP`), without PIC and I/O APIC. A stock Linux needs
-    /// these two.
-    #[must_use]
-    pub fn split_irqchip(mut self) -> Vm {
-        self.split_irqchip = true;
         self
     }
 

@@ -11,6 +11,8 @@
 //! Where the kernel shows the energy of the CPU packages, a second table has it for each call.
 
 mod circumstances;
+#[path = "machine/energy.rs"]
+mod energy;
 mod libraries;
 
 use std::hint::black_box;
@@ -21,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use holdfast_peers::{absl, energy};
+use holdfast_peers::absl;
 
 use libraries::{Absl, Biased, Conditions, Holdfast, Mutexes, Onces, ParkingLot, RwLocks, Std};
 
@@ -403,7 +405,7 @@ fn main() {
         rest "once, done": once_done;
     };
     let facts = circumstances::describe();
-    let meter = energy::Meter::of(Path::new(energy::POWERCAP));
+    let meter = energy::Meter::of(Path::new("/sys/class/powercap"));
     let mut runs: String = facts.lines().map(|line| format!("# {line}\n")).collect();
     runs += "row,round";
     runs.extend(LIBRARIES.map(|name| format!(",{name}_ns")));

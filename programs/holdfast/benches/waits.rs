@@ -8,6 +8,8 @@
 //! Rows named *quota* run in a control group that may use half of the CPUs. They need the right to make one.
 
 mod circumstances;
+#[path = "machine/quota.rs"]
+mod quota;
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicBool;
@@ -17,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use holdfast_peers::quota::Quota;
+use quota::Quota;
 
 /// A mutex around a number.
 trait Lock: Sync {

@@ -10,8 +10,6 @@ pub mod affinity;
 pub mod ck;
 
 pub mod clock;
-pub mod energy;
-pub mod quota;
 
 use core::cell::UnsafeCell;
 

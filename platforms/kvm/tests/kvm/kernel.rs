@@ -164,9 +164,9 @@ fn memory_mapped_apics_do_where_x2apic_is_withheld() {
 
 #[test]
 #[ignore = "needs a real KVM"]
-fn a_guest_without_pic_finds_its_numa_nodes_and_runs_at_its_nice_level() {
+fn a_guest_finds_its_numa_nodes_and_runs_at_its_nice_level() {
     let report = boot(4, LockKind::Qspin, calls(1_500), |vm| {
-        vm.split_irqchip().nice(5).proximity_domains(vec![0, 0, 7, 7])
+        vm.nice(5).proximity_domains(vec![0, 0, 7, 7])
     });
     let vm = &report.vms[0];
     assert_eq!(vm.operations, Some(1_500));

@@ -111,7 +111,7 @@ fn kernels_keep_their_timers_interrupts_and_paravirtual_features() {
     let vm = |lock| Vm::new("vm1", 4, Task::Kernel(boot(lock)));
     for vm in [
         vm(LockKind::PvQspin),
-        vm(LockKind::PvTicket).split_irqchip(),
+        vm(LockKind::PvTicket),
         vm(LockKind::Ttas).without(Feature::X2apic),
     ] {
         let report = migrated(vm, OFTEN);

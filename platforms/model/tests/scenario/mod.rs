@@ -4,6 +4,7 @@ mod condvars;
 mod requeues;
 mod rwlocks;
 mod spinners;
+mod tables;
 
 use holdfast_locks::CpuId;
 use holdfast_locks::conformance::Job;
@@ -16,6 +17,7 @@ pub use rwlocks::{
     readers_and_writers_of, tries, waiting_writer, writer_that_reads,
 };
 pub use spinners::optimistic_spinners;
+pub use tables::{equal_tickets, shared_entry};
 
 fn job<C: Checker>(cpu: u32, body: impl FnOnce(&Cpu<C>) + Send + 'static) -> (CpuId, Job<Cpu<C>>) {
     (CpuId(cpu), Job::new(body))

@@ -8,6 +8,8 @@ mod allocator;
 mod check;
 mod condvar;
 mod documents;
+#[cfg(target_os = "linux")]
+mod energy;
 mod mutex;
 mod once;
 mod poison;

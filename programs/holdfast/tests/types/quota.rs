@@ -4,7 +4,11 @@ use std::process::Command;
 use std::thread;
 
 use holdfast::{Condvar, Mutex};
-use holdfast_peers::quota::Quota;
+
+#[path = "../../benches/machine/quota.rs"]
+mod group;
+
+use group::Quota;
 
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 2_000;

@@ -3,7 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use holdfast_peers::energy::Meter;
+#[path = "../../benches/machine/energy.rs"]
+mod meter;
+
+use meter::Meter;
 
 /// A folder like the kernel's, which is removed when it is dropped.
 struct Folder(PathBuf);

@@ -41,6 +41,7 @@ impl Quota {
     ///
     /// # Errors
     /// If the group's statistics cannot be read.
+    #[allow(dead_code, reason = "a test asks, the benchmark does not")]
     pub fn stops(&self) -> io::Result<u64> {
         let statistics = fs::read_to_string(self.group.join("cpu.stat"))?;
         let stops = statistics.lines().find_map(|line| line.strip_prefix("nr_throttled "));

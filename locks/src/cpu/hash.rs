@@ -20,6 +20,7 @@ const ENTRIES_MIN: usize = 256;
 
 /// An entry of the table of queue heads that halt.
 #[derive(Debug)]
+#[repr(C)]
 pub struct QueueHead<W, A> {
     /// The key of the lock, or 0 if the entry is empty.
     lock: A,
@@ -36,6 +37,7 @@ impl<W, A> QueueHead<W, A> {
 
 /// The listed waiters: for each lock whose head of the queue halts, the node of that head.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct LockTable<W: 'static, A: 'static> {
     entries: Slots<QueueHead<W, A>>,
 }

@@ -78,6 +78,7 @@ pub unsafe trait Paravirt: Interrupts {
 
 /// The registration record of one CPU (Linux: `struct kvm_lock_waiting`).
 #[derive(Debug)]
+#[repr(C)]
 pub struct HaltedCpu<W, A> {
     /// The key of the lock that this CPU waits for, or 0.
     lock: A,
@@ -111,6 +112,7 @@ impl<W: Word<u32>, A: Word<usize>> HaltedCpu<W, A> {
 /// For ticket locks it is a bitmap of CPUs with a record for each CPU, for queued locks a hash table from a lock to the
 /// head of its queue.
 #[derive(Debug)]
+#[repr(C)]
 pub struct WaitTable<W: 'static, A: 'static> {
     /// The CPUs that are registered, 32 in each word. Linux: `waiting_cpus`.
     cpus: Slots<W>,

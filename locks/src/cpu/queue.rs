@@ -14,7 +14,7 @@ use crate::cpu::slots::Slots;
 /// The place of one waiter in a queue. It takes half a cache line, like `struct qnode` of Linux 5.0 and later. (In
 /// Linux 4.2 to 4.20 the paravirtual state was on a second line.)
 #[derive(Debug)]
-#[repr(align(32))]
+#[repr(C, align(32))]
 pub struct Node<W> {
     /// The code of the successor, or 0.
     pub next: W,
@@ -72,7 +72,7 @@ const NODES_PER_LINE: usize = 2;
 
 /// The nodes of one CPU, on cache lines of their own.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub struct CpuNodes<W> {
     nodes: [Node<W>; NODES_PER_CPU],
     /// The state of this CPU's random number generator, in CNA.
@@ -88,6 +88,7 @@ impl<W> CpuNodes<W> {
 
 /// The queue nodes of all CPUs of one guest.
 #[derive(Debug)]
+#[repr(C)]
 pub struct NodeTable<W: 'static> {
     cpus: Slots<CpuNodes<W>>,
 }

@@ -4,7 +4,9 @@
 use alloc::boxed::Box;
 use core::ops::Deref;
 
+/// Its layout, and that of the tables, is the same for all compilers: copies of a program's code share static ones.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) enum Slots<T: 'static> {
     Owned(Box<[T]>),
     Static(&'static [T]),

@@ -12,7 +12,7 @@ const PER_LINE: usize = 8;
 /// A cache line of places for the announcements of readers. Locks are spread over the places of a line, CPUs over
 /// lines.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub struct ReaderLine<A>([A; PER_LINE]);
 
 impl<A> ReaderLine<A> {

@@ -119,7 +119,7 @@ const HALTED: u32 = 2;
 /// The word on which one thread sleeps while it is halted. It is on a cache line of its own, which only its thread and
 /// the threads that kick it access.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub struct Parker<W>(W);
 
 impl<W> Parker<W> {

@@ -30,6 +30,18 @@ mod kinds {
     pub(crate) type RawRwLock = holdfast_threads::Extended<holdfast_threads::RawQueuedRwLock>;
 }
 
+/// Refuses another version in the same process when the library is loaded, after the locks' own code.
+// SAFETY: the section holds addresses of functions without arguments, and this is one.
+#[cfg(target_os = "linux")]
+#[used]
+#[unsafe(link_section = ".init_array.00102")]
+static AT_LOAD: extern "C" fn() = at_load;
+
+#[cfg(target_os = "linux")]
+extern "C" fn at_load() {
+    holdfast_threads::refuse_other_versions();
+}
+
 /// Returns the moment that `deadline` of CLOCK_MONOTONIC denotes, or `None` if it is too far away to matter. A
 /// time that is not normalized has passed.
 fn moment(deadline: libc::timespec) -> Option<Instant> {

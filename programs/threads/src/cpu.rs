@@ -14,6 +14,7 @@ use holdfast_locks::{
 
 #[cfg(target_os = "linux")]
 use crate::fork;
+use crate::process::process;
 use crate::slot::{self, CPUS_MAX};
 use crate::word::CompareStore;
 use crate::{os, park, slice, spin, word};
@@ -97,14 +98,14 @@ unsafe impl Platform for ThisThread {
         word.0.compare_store_low16(current, new, order)
     }
     fn settle(&self) -> bool {
-        let needed = word::settle();
+        let needed = (process().settle)();
         if self.is_unsettled() {
             park::bound_next_halt(park::GLANCE);
         }
         needed
     }
     fn is_unsettled(&self) -> bool {
-        word::is_unsettled()
+        (process().is_unsettled)()
     }
     #[cfg(target_os = "linux")]
     fn wait_begins(&self, word: &ThreadWord, alone: fn(u32) -> u32) {
@@ -148,7 +149,7 @@ impl Thread for ThisThread {
     }
     /// Does nothing in a process without restartable sequences: its locks interrupt no thread.
     fn interrupt_others(&self) {
-        word::interrupt_others();
+        (process().interrupt_others)();
     }
 }
 
@@ -162,17 +163,17 @@ const NODE: Node<ThreadWord> = {
 };
 
 /// The queue nodes of all threads. Memory that is zero takes up room only once it is used.
-static NODES: NodeTable<ThreadWord> = {
+pub(crate) static NODES: NodeTable<ThreadWord> = {
     static CPUS: [CpuNodes<ThreadWord>; CPUS_MAX as usize] =
         [const { CpuNodes::from_nodes([const { NODE }; 4], ThreadWord::ZERO) }; CPUS_MAX as usize];
     NodeTable::from_static(&CPUS)
 };
 
-type Waiting = WaitTable<ThreadWord, ThreadAddress>;
+pub(crate) type Waiting = WaitTable<ThreadWord, ThreadAddress>;
 
 /// The table of halted threads. It is static, since a thread must not allocate when it first halts: the lock may guard
 /// the allocator. A thread has no interrupts, so it waits for one lock at a time.
-static WAITING: Waiting = {
+pub(crate) static WAITING: Waiting = {
     const THREADS: usize = CPUS_MAX as usize;
     static CPUS: [ThreadWord; THREADS / 32] = [const { ThreadWord::ZERO }; THREADS / 32];
     static RECORDS: [HaltedCpu<ThreadWord, ThreadAddress>; THREADS] =
@@ -194,11 +195,11 @@ pub(crate) fn abandon_waiting(this: &ThisThread) {
     WAITING.abandon(this);
 }
 
-// SAFETY: there is one table, with nodes for each number below `CPUS_MAX`. `slot` gives out no other numbers.
+// SAFETY: there is one table (**One state**), with nodes for each number below `CPUS_MAX`. `slot` gives out no other numbers.
 unsafe impl Nodes for ThisThread {
     #[inline]
     fn nodes(&self) -> &NodeTable<ThreadWord> {
-        &NODES
+        process().nodes
     }
     fn has_nodes(&self) -> bool {
         slot::number().is_some()
@@ -219,7 +220,7 @@ unsafe impl Interrupts for ThisThread {
     }
 }
 
-// SAFETY: `park` keeps **Sticky kick**; there is one table.
+// SAFETY: `park` keeps **Sticky kick**; there is one table (**One state**).
 unsafe impl Paravirt for ThisThread {
     type Recorder = ();
 
@@ -240,7 +241,7 @@ unsafe impl Paravirt for ThisThread {
     }
     #[inline]
     fn waiting(&self) -> &Waiting {
-        &WAITING
+        process().waiting
     }
     fn cpus_end(&self) -> usize {
         slot::end() as usize

@@ -32,10 +32,12 @@ use std::time::Duration;
 use holdfast_locks::{CpuId, Platform};
 
 use crate::cpu::{self, ThisThread, ThreadWord};
+use crate::process::process;
 use crate::slot::{self, CPUS_MAX};
 use crate::{os, park, word};
 
 /// A word in which a thread that waits leaves a trace.
+#[repr(C)]
 struct Trace {
     /// Null if there is none.
     word: AtomicPtr<ThreadWord>,
@@ -48,14 +50,16 @@ struct Trace {
 const DEPTH_MAX: usize = 3;
 
 /// The waits of a thread, on a cache line of its own. Only this thread writes it.
-#[repr(align(64))]
-struct Record {
+#[repr(C, align(64))]
+pub(crate) struct Record {
     traces: [Trace; DEPTH_MAX],
     /// The number of traces.
     depth: AtomicUsize,
 }
 
-static RECORDS: [Record; CPUS_MAX as usize] = [const {
+pub(crate) type Records = [Record; CPUS_MAX as usize];
+
+pub(crate) static RECORDS: Records = [const {
     Record {
         traces: [const {
             Trace {
@@ -68,15 +72,15 @@ static RECORDS: [Record; CPUS_MAX as usize] = [const {
 }; CPUS_MAX as usize];
 
 /// The number of threads that fork. The gate is closed while it is not 0.
-static FORKING: AtomicU32 = AtomicU32::new(0);
+pub(crate) static FORKING: AtomicU32 = AtomicU32::new(0);
 
 /// The number of forks between this process and the first one.
-static GENERATION: AtomicU8 = AtomicU8::new(0);
+pub(crate) static GENERATION: AtomicU8 = AtomicU8::new(0);
 
 /// Returns the number of forks, modulo 256, between this process and the one that loaded the code.
 pub(crate) fn generation() -> u8 {
     // ORDERING: Relaxed; it changes while the process has one thread.
-    GENERATION.load(Relaxed)
+    process().generation.load(Relaxed)
 }
 
 /// How long a waiter stays at the closed gate. A program whose handlers were registered earlier may need this thread to
@@ -88,11 +92,17 @@ thread_local! {
     static FORKS: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Returns whether the calling thread forks.
+pub(crate) extern "C" fn forks() -> bool {
+    FORKS.get()
+}
+
 /// Records that the calling thread is about to leave a trace in `word`.
 pub(crate) fn wait_begins(word: &ThreadWord, alone: fn(u32) -> u32) {
     // A thread without a number does not enter a queue.
     let Some(cpu) = slot::number() else { return };
-    let record = &RECORDS[cpu.0 as usize];
+    let process = process();
+    let record = &process.records[cpu.0 as usize];
     // ORDERING: Relaxed, here and below for the depth; only this thread reads it.
     let depth = record.depth.load(Relaxed);
     record.depth.store(depth + 1, Relaxed);
@@ -103,28 +113,29 @@ pub(crate) fn wait_begins(word: &ThreadWord, alone: fn(u32) -> u32) {
     let word = ptr::from_ref(word).cast_mut();
     // ORDERING: SeqCst, both; **Each trace has a record**.
     trace.word.store(word, SeqCst);
-    let forking = FORKING.load(SeqCst);
-    if forking != 0 && !FORKS.get() {
+    let forking = process.forking.load(SeqCst);
+    if forking != 0 && !(process.forks)() {
         wait_at_gate(trace, word, forking);
     }
 }
 
 #[cold]
 fn wait_at_gate(trace: &Trace, word: *mut ThreadWord, mut forking: u32) {
+    let gate = process().forking;
     let end = os::now_ns().saturating_add(PATIENCE.as_nanos() as u64);
     // ORDERING: SeqCst, all loads and the last store; as in `wait_begins`. The record stays meanwhile, which is
     // harmless: it only lets a child put the lock in order.
     while forking != 0 && os::now_ns() < end {
-        os::wait_for(&FORKING, forking, PATIENCE / 10);
+        os::wait_for(gate, forking, PATIENCE / 10);
         trace.word.store(word, SeqCst);
-        forking = FORKING.load(SeqCst);
+        forking = gate.load(SeqCst);
     }
 }
 
 /// Removes the latest record of the calling thread.
 pub(crate) fn wait_ends() {
     let Some(cpu) = slot::number() else { return };
-    let record = &RECORDS[cpu.0 as usize];
+    let record = &process().records[cpu.0 as usize];
     // A wait that began without a number has no record.
     if let Some(depth) = record.depth.load(Relaxed).checked_sub(1) {
         record.depth.store(depth, Relaxed);
@@ -186,7 +197,7 @@ extern "C" fn in_child() {
     FORKING.store(0, Relaxed);
 }
 
-/// Registers the handlers. Called when the code is loaded.
+/// Registers the handlers. Called when the code is loaded, if the state is its own.
 pub(crate) fn register() {
     // SAFETY: the handlers have the type that the C library expects. If the library is unloaded, the C library forgets
     // them. Without memory for them the child's locks stay as they are.

@@ -17,8 +17,9 @@
 //! the code is loaded. There is one exception. A plugin's first call in a thread may let the C library allocate the
 //! plugin's thread-local variables.
 //!
-//! All users of a lock must have the same copy of this crate, whose tables have the queues. Two plugins that each
-//! contain it may not share a lock.
+//! On Linux a process may contain this crate several times, for example in two plugins, and share locks between the
+//! copies, if they are of the same version: all copies use the tables of the first one. In the others an unlock is an
+//! exchange. Elsewhere all users of a lock must have the same copy.
 //!
 //! Two settings hold for the whole process: how long a thread spins before it halts, and for how long running threads
 //! may overtake the queue of a hybrid lock. A benchmark may also choose each thread's CPU number:
@@ -35,7 +36,8 @@
 //!
 //! # Where things are
 //! `cpu.rs` implements the traits, `park.rs` has the parkers, `os/` how they sleep (on Linux in futexes, elsewhere by
-//! the standard library), `slot.rs` which thread is which CPU, `allowed.rs` how many CPUs there are, `raw.rs` the locks
+//! the standard library), `slot.rs` which thread is which CPU, `process.rs` what
+//! copies of this code share, `allowed.rs` how many CPUs there are, `raw.rs` the locks
 //! for `lock_api`, `rwlock.rs` and `requeue.rs` the other raw types, `readers.rs` where readers of a lock with a bias
 //! announce themselves, `timed.rs` waits with a time limit, `fork.rs` what a child inherits, `slice.rs` how a holder
 //! asks the kernel for more time. Words on x86-64 are those of `holdfast-words`, where bytes are stored as bytes.
@@ -59,6 +61,7 @@ mod fork;
 mod loaded;
 mod os;
 mod park;
+mod process;
 mod raw;
 mod readers;
 #[cfg(target_os = "linux")]
@@ -74,6 +77,8 @@ pub use allowed::look_at_allowed_cpus;
 #[cfg(not(target_os = "linux"))]
 pub use condvar::RawCondvar;
 pub use cpu::{ThisThread, ThreadAddress, ThreadWord};
+#[cfg(target_os = "linux")]
+pub use process::refuse_other_versions;
 pub use raw::*;
 /// The condition variable of a program. On Linux it sleeps in the kernel's queues.
 #[cfg(target_os = "linux")]

@@ -7,7 +7,7 @@
 //! **Stays loaded**: the C library calls a function of this library when a thread ends, and the kernel reads its
 //! descriptors when it interrupts a thread. If the library were part of a plugin that is unloaded, both would access
 //! unmapped memory. A library that is linked with `-z nodelete` needs nothing. Any other is kept loaded by `dlopen(3)`
-//! of itself, within the `dlopen` that loads it.
+//! of itself, within the `dlopen` that loads it. A copy that uses the state of another one needs neither.
 
 #![expect(
     unsafe_code,
@@ -23,7 +23,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::{allowed, exit, fork, word};
+use crate::{allowed, exit, fork, process, word};
 
 /// Calls [`at_load`] when the code is loaded, before constructors without a priority.
 // SAFETY: the section holds addresses of functions without arguments, and this is one.
@@ -33,13 +33,16 @@ use crate::{allowed, exit, fork, word};
 static AT_LOAD: extern "C" fn() = at_load;
 
 extern "C" fn at_load() {
-    fork::register();
-    let address = (&raw const STAYS_LOADED).cast();
-    // ORDERING: Relaxed; published by what is found next.
-    STAYS_LOADED.store(keep_loaded(address), Relaxed);
-    exit::key();
+    let own = process::meet();
+    if own {
+        fork::register();
+        let address = (&raw const STAYS_LOADED).cast();
+        // ORDERING: Relaxed; published by what is found next.
+        STAYS_LOADED.store(keep_loaded(address), Relaxed);
+        exit::key();
+    }
     allowed::cpus();
-    word::look();
+    word::look(own);
     // ORDERING: Release; pairs with the Acquire in `is_done`.
     DONE.store(true, Release);
 }

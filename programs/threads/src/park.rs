@@ -7,11 +7,13 @@ use holdfast_locks::CpuId;
 use holdfast_locks::thread::Parker;
 
 use crate::cpu::{ThisThread, ThreadWord};
+use crate::process::process;
 use crate::slot::CPUS_MAX;
 use crate::{allowed, os};
 
-static PARKERS: [Parker<ThreadWord>; CPUS_MAX as usize] =
-    [const { Parker::from_word(ThreadWord::ZERO) }; CPUS_MAX as usize];
+pub(crate) type Parkers = [Parker<ThreadWord>; CPUS_MAX as usize];
+
+pub(crate) static PARKERS: Parkers = [const { Parker::from_word(ThreadWord::ZERO) }; CPUS_MAX as usize];
 
 /// The longest halt of a thread whose announcement may be overwritten.
 pub(crate) const GLANCE: Duration = Duration::from_millis(5);
@@ -29,13 +31,13 @@ pub(crate) fn bound_next_halt(time: Duration) {
 /// Sleeps until the next [`kick`] of `cpu`, which is the calling thread. May return earlier, for example after a signal
 /// handler.
 pub(crate) fn halt(thread: &ThisThread, cpu: CpuId) {
-    PARKERS[cpu.0 as usize].halt(thread);
+    process().parkers[cpu.0 as usize].halt(thread);
     BOUND.set(None);
 }
 
 /// Ends the halt of `cpu`, or makes its next halt return at once.
 pub(crate) fn kick(thread: &ThisThread, cpu: CpuId) {
-    PARKERS[cpu.0 as usize].kick(thread);
+    process().parkers[cpu.0 as usize].kick(thread);
 }
 
 /// Sleeps while `word` holds `value`. May return earlier.

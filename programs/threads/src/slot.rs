@@ -7,6 +7,8 @@
 //! **One thread per number**: a thread takes a number by setting its bit in [`TAKEN`], which only one thread can do.
 //! The thread's last destructor gives it back. That destructor belongs to C's thread-specific data, not Rust's: it runs
 //! later, and runs again if another destructor took a number again.
+//!
+//! A copy of this code that uses the state of another one ([`crate::process`]) asks that one for the number.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -15,6 +17,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use holdfast_locks::{CpuId, Layout, Narrow};
 
 use crate::os;
+use crate::process::process;
 
 /// The number of threads that can have CPU numbers at the same time. A lock word has room for 16383, and this is a
 /// multiple of 64.
@@ -23,10 +26,12 @@ pub const CPUS_MAX: u32 = 16_320;
 const _: () = assert!(CPUS_MAX.is_multiple_of(64) && CPUS_MAX <= Narrow::CPUS_MAX);
 
 /// A bit for each number in use.
-static TAKEN: [AtomicU64; CPUS_MAX as usize / 64] = [const { AtomicU64::new(0) }; CPUS_MAX as usize / 64];
+pub(crate) static TAKEN: Taken = [const { AtomicU64::new(0) }; CPUS_MAX as usize / 64];
+
+pub(crate) type Taken = [AtomicU64; CPUS_MAX as usize / 64];
 
 /// A number that is larger than all numbers that have been in use.
-static END: AtomicU32 = AtomicU32::new(0);
+pub(crate) static END: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// This thread's number + 1, or 0 if it has none. It has no destructor, so that it also works in destructors.
@@ -58,11 +63,16 @@ pub(crate) fn numbered() -> Option<CpuId> {
 /// Returns a number that is larger than the numbers of all threads that have ever waited.
 pub(crate) fn end() -> u32 {
     // ORDERING: Relaxed; a thread stores it before it announces itself on a lock with a Release.
-    END.load(Relaxed)
+    process().numbers_end.load(Relaxed)
 }
 
 #[cold]
 fn register() -> Option<CpuId> {
+    let process = process();
+    if !process.is_own() {
+        // Never kept here: the copy that has the state forgets it when the thread ends.
+        return (process.number)().checked_sub(1).map(CpuId);
+    }
     for (index, bits) in TAKEN.iter().enumerate() {
         // ORDERING: Relaxed; `take` confirms it.
         let mut seen = bits.load(Relaxed);
@@ -113,21 +123,38 @@ pub fn claim(cpu: CpuId) -> Result<(), ClaimError> {
     if cpu.0 >= CPUS_MAX {
         return Err(ClaimError::OutOfRange(cpu));
     }
-    if let Some(number) = numbered() {
-        return Err(ClaimError::AlreadyCpu(number));
+    let process = process();
+    if let Some(number) = (process.numbered)().checked_sub(1) {
+        return Err(ClaimError::AlreadyCpu(CpuId(number)));
     }
     if !take(cpu) {
         return Err(ClaimError::InUse(cpu));
     }
-    if adopt(cpu) {
+    if (process.adopt)(cpu.0) {
         Ok(())
     } else {
         Err(ClaimError::NoKey(cpu))
     }
 }
 
+/// The functions by which other copies of this code ask for a thread's number: it + 1, or 0 if it has none.
+pub(crate) mod of_thread {
+    use super::*;
+
+    pub(crate) extern "C" fn number() -> u32 {
+        super::number().map_or(0, |cpu| cpu.0 + 1)
+    }
+    pub(crate) extern "C" fn numbered() -> u32 {
+        CURRENT.get()
+    }
+    /// See [`super::adopt`].
+    pub(crate) extern "C" fn adopt(cpu: u32) -> bool {
+        super::adopt(CpuId(cpu))
+    }
+}
+
 fn bit(cpu: CpuId) -> (&'static AtomicU64, u64) {
-    (&TAKEN[cpu.0 as usize / 64], 1 << (cpu.0 % 64))
+    (&process().numbers[cpu.0 as usize / 64], 1 << (cpu.0 % 64))
 }
 
 /// Takes a number if it is free. Returns whether it was taken.

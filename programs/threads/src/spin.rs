@@ -9,6 +9,7 @@ use holdfast_locks::Budget;
 use holdfast_locks::thread::{NAP_DIVISOR, SPIN_THRESHOLD, TURN_NS, Turns};
 
 use crate::os::{self, now_ns};
+use crate::process::process;
 
 /// The default of [`set_spin_threshold`].
 pub const SPIN_THRESHOLD_DEFAULT: Budget = SPIN_THRESHOLD;
@@ -16,14 +17,14 @@ pub const SPIN_THRESHOLD_DEFAULT: Budget = SPIN_THRESHOLD;
 /// The default of [`set_turn`].
 pub const TURN_DEFAULT: Duration = Duration::from_nanos(TURN_NS);
 
-static THRESHOLD: AtomicU32 = AtomicU32::new(SPIN_THRESHOLD_DEFAULT.0);
-static TURN: AtomicU64 = AtomicU64::new(TURN_NS);
+pub(crate) static THRESHOLD: AtomicU32 = AtomicU32::new(SPIN_THRESHOLD_DEFAULT.0);
+pub(crate) static TURN: AtomicU64 = AtomicU64::new(TURN_NS);
 
 /// Returns how long a thread spins before it halts; see [`set_spin_threshold`].
 #[inline]
 pub fn spin_threshold() -> Budget {
     // ORDERING: Relaxed, here and below; the settings order nothing.
-    Budget(THRESHOLD.load(Relaxed))
+    Budget(process().spin_threshold.load(Relaxed))
 }
 
 /// Sets how long each thread of this process spins before it halts. It applies from the next wait of each thread on.
@@ -31,24 +32,30 @@ pub fn spin_threshold() -> Budget {
 /// # Units
 /// Iterations of load, compare, PAUSE. After 64 iterations every second one yields the CPU instead of pausing.
 pub fn set_spin_threshold(threshold: Budget) {
-    THRESHOLD.store(threshold.0, Relaxed);
+    process().spin_threshold.store(threshold.0, Relaxed);
 }
 
 /// Returns for how long running threads may overtake the head of a hybrid lock's queue; see [`set_turn`].
 pub fn turn() -> Duration {
-    Duration::from_nanos(TURN.load(Relaxed))
+    Duration::from_nanos(turn_ns())
+}
+
+fn turn_ns() -> u64 {
+    process().turn_ns.load(Relaxed)
 }
 
 /// Sets for how long running threads of this process may overtake the head of a hybrid lock's queue. A shorter turn is
 /// fairer, a longer one faster.
 pub fn set_turn(turn: Duration) {
-    TURN.store(u64::try_from(turn.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    process()
+        .turn_ns
+        .store(u64::try_from(turn.as_nanos()).unwrap_or(u64::MAX), Relaxed);
 }
 
 /// Lets the head of a queue sleep for a part of a turn, so that running threads may use the lock.
 pub(crate) fn nap() {
     end_streak();
-    os::sleep(Duration::from_nanos(TURN.load(Relaxed) / NAP_DIVISOR));
+    os::sleep(Duration::from_nanos(turn_ns() / NAP_DIVISOR));
 }
 
 thread_local! {
@@ -61,7 +68,7 @@ thread_local! {
 pub(crate) fn overtook() -> bool {
     // Never an error, since the record is not dropped. The compiler inlines this, and not `with`.
     TURNS
-        .try_with(|turns| turns.overtook(|| (TURN.load(Relaxed), now_ns())))
+        .try_with(|turns| turns.overtook(|| (turn_ns(), now_ns())))
         .unwrap_or_default()
 }
 

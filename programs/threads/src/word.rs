@@ -65,7 +65,7 @@ pub(crate) fn forked() {}
 
 /// Does nothing: there is nothing to look up.
 #[cfg(all(target_os = "linux", not(all(target_arch = "x86_64", not(miri)))))]
-pub(crate) fn look() {}
+pub(crate) fn look(_own: bool) {}
 
 /// Does nothing: no thread announces sequences.
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]

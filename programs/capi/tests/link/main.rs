@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
+mod copies;
 mod cpp;
 mod launch;
 
@@ -394,6 +395,7 @@ fn an_installed_library_exports_its_functions_only_and_serves_the_tutorial() {
     let count = succeed(Command::new(&program).env("LD_LIBRARY_PATH", prefix.join("lib")));
     assert_eq!(count, "8000\n");
     take_place_of_mutexes(&prefix, folder.path());
+    copies::shares_locks_with(&shared);
     // Without the shared library the same name is the static one.
     for name in ["libholdfast.so", "libholdfast.so.0"] {
         std::fs::remove_file(prefix.join("lib").join(name)).expect("it is installed");

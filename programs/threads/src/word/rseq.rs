@@ -73,13 +73,14 @@ fn state() -> isize {
     AREA.load(Acquire)
 }
 
-/// Looks the area up. Called once, when the code is loaded.
+/// Looks the area up. Called once, when the code is loaded. Without sequences of its `own`, unlocks of this copy of the
+/// code are exchanges: the changeover of another copy does not reach it.
 #[cold]
-pub(crate) fn look() {
+pub(crate) fn look(own: bool) {
     // A waiter that has found no area has announced itself before, by a locked instruction. So a thread that finds the
     // area afterwards compares with the announcement: by **Total store order** the waiter need not settle.
     // ORDERING: SeqCst; includes the Release that pairs with the Acquire in `state`.
-    AREA.store(find().unwrap_or(NONE), SeqCst);
+    AREA.store(find(own).unwrap_or(NONE), SeqCst);
 }
 
 /// Each area's distance from the thread pointer and its size, as the C library says. The size is 0 if the C library has
@@ -131,11 +132,12 @@ fn is_glibc_since(_minor: u32) -> bool {
     false
 }
 
-fn find() -> Option<isize> {
+fn find(own: bool) -> Option<isize> {
     ask()?;
     let (offset, size) = registration()?;
     let usable = size >= AREA_BYTES_MIN && offset & NOT_IN_USE == 0;
-    (usable && stays_loaded() && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ)).then_some(offset)
+    (usable && own && stays_loaded() && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ))
+        .then_some(offset)
 }
 
 fn symbol(name: &CStr) -> Option<*const libc::c_void> {

@@ -9,8 +9,6 @@ use std::fmt;
 use std::ops::DerefMut;
 use std::time::{Duration, Instant};
 
-use holdfast_threads::RawCondvar;
-
 use crate::{ArcMutexGuard, MutexGuard, RawMutex};
 
 mod sealed {
@@ -84,12 +82,17 @@ impl WaitTimeoutResult {
 /// assert_eq!(taker.join().unwrap(), Some(7));
 /// ```
 #[derive(Default)]
-pub struct Condvar(RawCondvar);
+pub struct Condvar(Raw);
+
+#[cfg(not(feature = "check"))]
+type Raw = holdfast_threads::RawCondvar;
+#[cfg(feature = "check")]
+type Raw = crate::check::CheckedCondvar;
 
 impl Condvar {
     /// Makes a condition variable for which no thread waits. Usable in a `static`.
     pub const fn new() -> Self {
-        Condvar(RawCondvar::new())
+        Condvar(Raw::new())
     }
 
     fn wait_to<G: WaitGuard>(&self, guard: &mut G, deadline: Option<Instant>) -> WaitTimeoutResult {

@@ -2,12 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::record::{Hold, Record};
+use super::violation::{Access, Step, Violation, ViolationKind};
 use super::{Stack, report};
 
 /// The number of violations found.
@@ -16,19 +16,26 @@ pub(super) static COUNT: AtomicU64 = AtomicU64::new(0);
 /// A lock that the calling thread holds.
 struct Held {
     id: u32,
-    shared: bool,
+    access: Access,
     stack: Stack,
     hold: Hold,
 }
 
 thread_local!(static HELD: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) });
 
+/// How and where two locks were taken, the second one while the first one was held.
+struct Pair {
+    held: (Access, Stack),
+    taken: (Access, Stack),
+}
+
 /// What all threads together have done.
-#[derive(Default)]
 struct Orders {
-    /// For each pair of locks, of which the first was held when the second was taken: where both were first taken so.
-    steps: BTreeMap<(u32, u32), (Stack, Stack)>,
+    /// For each pair of locks, of which the first was held when the second was taken: how both were first taken so.
+    steps: BTreeMap<(u32, u32), Pair>,
     names: BTreeMap<u32, String>,
+    /// Where each lock was when a thread last waited for it.
+    addresses: BTreeMap<u32, usize>,
     /// The locks that a thread has been seen to read twice.
     read_twice: BTreeSet<u32>,
 }
@@ -36,6 +43,7 @@ struct Orders {
 static ORDERS: Mutex<Orders> = Mutex::new(Orders {
     steps: BTreeMap::new(),
     names: BTreeMap::new(),
+    addresses: BTreeMap::new(),
     read_twice: BTreeSet::new(),
 });
 
@@ -45,16 +53,22 @@ fn orders() -> MutexGuard<'static, Orders> {
 
 impl Orders {
     fn name(&self, id: u32) -> String {
-        self.names.get(&id).cloned().unwrap_or_else(|| format!("lock {id}"))
+        let named = self.names.get(&id).cloned();
+        named.unwrap_or_else(|| match self.addresses.get(&id) {
+            Some(address) => format!("lock {id} at {address:#x}"),
+            None => format!("lock {id}"),
+        })
     }
 
     fn step(&self, from: u32, to: u32) -> Option<Step> {
-        let (first, second) = self.steps.get(&(from, to))?.clone();
+        let Pair { held, taken } = self.steps.get(&(from, to))?;
         Some(Step {
             held: self.name(from),
-            held_at: first,
+            held_as: held.0,
+            held_at: held.1.clone(),
             taken: self.name(to),
-            taken_at: second,
+            taken_as: taken.0,
+            taken_at: taken.1.clone(),
         })
     }
 
@@ -84,12 +98,16 @@ impl Orders {
 
     /// Records that `to` is taken with `held` held. Returns the circle that this closes, if it does so for the first
     /// time.
-    fn take(&mut self, held: &Held, to: u32, stack: &Stack) -> Option<Violation> {
+    fn take(&mut self, held: &Held, to: u32, access: Access, stack: &Stack) -> Option<Violation> {
         if self.steps.contains_key(&(held.id, to)) {
             return None;
         }
         let back = self.chain(to, held.id);
-        self.steps.insert((held.id, to), (held.stack.clone(), stack.clone()));
+        let pair = Pair {
+            held: (held.access, held.stack.clone()),
+            taken: (access, stack.clone()),
+        };
+        self.steps.insert((held.id, to), pair);
         let back = back?;
         let mut steps = vec![self.step(held.id, to)?];
         steps.extend(back.windows(2).filter_map(|pair| self.step(pair[0], pair[1])));
@@ -100,62 +118,8 @@ impl Orders {
     }
 }
 
-/// A mistake in the use of locks.
-#[derive(Clone, Debug)]
-pub struct Violation {
-    /// What is wrong.
-    pub kind: ViolationKind,
-    /// For a circle its steps, of which the first has closed it; otherwise one step, whose two locks are the same.
-    pub steps: Vec<Step>,
-}
-
-/// The kinds of violations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ViolationKind {
-    /// Locks were taken in orders that form a circle.
-    Order,
-    /// A thread takes a lock that it holds, and would wait forever.
-    Twice,
-    /// A thread reads what it reads already, and waits forever if a writer comes in between.
-    ReadTwice,
-}
-
-/// A lock was taken while another one was held.
-#[derive(Clone, Debug)]
-pub struct Step {
-    /// The name or number of the lock that was held.
-    pub held: String,
-    /// Where it was taken.
-    pub held_at: Stack,
-    /// The name or number of the lock that was taken then.
-    pub taken: String,
-    /// Where that was.
-    pub taken_at: Stack,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            ViolationKind::Order => writeln!(f, "lock order: threads may wait for each other forever")?,
-            ViolationKind::Twice => writeln!(f, "a thread takes a lock that it holds")?,
-            ViolationKind::ReadTwice => {
-                writeln!(f, "a thread reads twice, and waits forever if a writer comes between")?
-            }
-        }
-        for (step, when) in self
-            .steps
-            .iter()
-            .zip(std::iter::once("now").chain(std::iter::repeat("before")))
-        {
-            write!(f, "  {when}: {} is held, taken at\n{}", step.held, step.held_at)?;
-            write!(f, "  {when}: {} is taken at\n{}", step.taken, step.taken_at)?;
-        }
-        Ok(())
-    }
-}
-
-fn found(violation: &Violation) {
+/// Counts and reports a violation.
+pub(super) fn found(violation: &Violation) {
     // ORDERING: Relaxed; a count.
     COUNT.fetch_add(1, Relaxed);
     report(violation);
@@ -164,20 +128,21 @@ fn found(violation: &Violation) {
 /// Checks that the calling thread may wait for the lock of `record`, at `stack`.
 ///
 /// # Panics
-/// If it would wait forever, because it holds the lock.
-pub(super) fn before(record: &Record, shared: bool, stack: &Stack) {
+/// If it would wait forever, because it holds the lock; but see [`super::report_only`].
+pub(super) fn before(record: &Record, access: Access, stack: &Stack) {
     let id = record.id();
     let mut violations = Vec::new();
     // In the last destructors of a thread it is not known what it holds.
     let _ = HELD.try_with(|held| {
         let held = held.borrow();
         let mut orders = orders();
+        orders.addresses.insert(id, record.address());
         for held in held.iter() {
             if held.id != id {
-                violations.extend(orders.take(held, id, stack));
+                violations.extend(orders.take(held, id, access, stack));
                 continue;
             }
-            let both_read = held.shared && shared;
+            let both_read = (held.access, access) == (Access::Read, Access::Read);
             if both_read && !orders.read_twice.insert(id) {
                 continue;
             }
@@ -189,30 +154,32 @@ pub(super) fn before(record: &Record, shared: bool, stack: &Stack) {
                 },
                 steps: vec![Step {
                     held: orders.name(id),
+                    held_as: held.access,
                     held_at: held.stack.clone(),
                     taken: orders.name(id),
+                    taken_as: access,
                     taken_at: stack.clone(),
                 }],
             });
         }
     });
     violations.iter().for_each(found);
-    if let Some(twice) = violations
-        .iter()
-        .find(|violation| violation.kind == ViolationKind::Twice)
+    let twice = |violation: &&Violation| violation.kind == ViolationKind::Twice;
+    if super::panics()
+        && let Some(twice) = violations.iter().find(twice)
     {
         panic!("{twice}");
     }
 }
 
 /// Records that the calling thread has got the lock of `record`.
-pub(super) fn after(record: &Record, shared: bool, stack: Stack) {
+pub(super) fn after(record: &Record, access: Access, stack: Stack) {
     let hold = record.acquired(&stack);
     let id = record.id();
     let _ = HELD.try_with(|held| {
         held.borrow_mut().push(Held {
             id,
-            shared,
+            access,
             stack,
             hold,
         })
@@ -239,7 +206,7 @@ pub(super) fn downgrade(record: &Record) {
         let mut held = held.borrow_mut();
         held.iter_mut()
             .filter(|held| held.id == id)
-            .for_each(|held| held.shared = true);
+            .for_each(|held| held.access = Access::Read);
     });
 }
 
@@ -256,5 +223,6 @@ pub(super) fn forget(id: u32) {
     let mut orders = orders();
     orders.steps.retain(|&(from, to), _| from != id && to != id);
     orders.names.remove(&id);
+    orders.addresses.remove(&id);
     orders.read_twice.remove(&id);
 }

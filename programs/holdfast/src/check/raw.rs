@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "implements traits on whose exclusion memory safety rests")]
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use holdfast_threads::{RawCondvar, RawHybrid};
@@ -11,6 +12,7 @@ use super::order;
 use super::record::Record;
 use super::sealed::Recorded;
 use super::stack::Stack;
+use super::violation::{Access, Step, Violation, ViolationKind};
 
 /// [`RawMutex`](crate::RawMutex) with the feature `check`.
 #[derive(Debug)]
@@ -41,33 +43,117 @@ impl<R: RawRwLock, T: ?Sized> Recorded for lock_api::RwLock<CheckedRwLock<R>, T>
 }
 
 /// Checks the order, waits by `lock`, and records that the lock was taken.
-fn waiting(record: &Record, shared: bool, lock: impl FnOnce()) {
+fn waiting(record: &Record, access: Access, lock: impl FnOnce()) {
     let stack = Stack::here();
-    order::before(record, shared, &stack);
+    order::before(record, access, &stack);
     lock();
-    order::after(record, shared, stack);
+    order::after(record, access, stack);
 }
 
 /// Records a lock that was taken without waiting for it forever.
-fn trying(record: &Record, shared: bool, taken: bool) -> bool {
+fn trying(record: &Record, access: Access, taken: bool) -> bool {
     if taken {
-        order::after(record, shared, Stack::here());
+        order::after(record, access, Stack::here());
     }
     taken
 }
 
 impl CheckedMutex {
-    /// Waits for `condvar` without the lock.
+    /// Waits for `condvar` without the lock, which it takes again whatever else the thread holds.
     ///
     /// # Safety
     /// As for [`RawCondvar::wait`].
-    pub(crate) unsafe fn wait(&self, condvar: &RawCondvar, deadline: Option<Instant>) -> bool {
+    pub(crate) unsafe fn wait(&self, condvar: &CheckedCondvar, deadline: Option<Instant>) -> bool {
+        let again = Stack::here();
+        let waits = condvar.enter(&self.record, &again);
         // After the wait the thread holds the lock for the same reason as before.
-        let stack = order::release(&self.record).unwrap_or_else(Stack::here);
+        let stack = order::release(&self.record).unwrap_or_else(|| again.clone());
+        order::before(&self.record, Access::Wait, &again);
         // SAFETY: the caller's.
-        let notified = unsafe { condvar.wait(&self.inner, deadline) };
-        order::after(&self.record, false, stack);
+        let notified = unsafe { condvar.inner.wait(&self.inner, deadline) };
+        order::after(&self.record, Access::Lock, stack);
+        drop(waits);
         notified
+    }
+}
+
+/// The condition variable with the feature `check`.
+#[derive(Debug, Default)]
+pub struct CheckedCondvar {
+    inner: RawCondvar,
+    waits: Mutex<Waits>,
+}
+
+/// The threads that wait for a condition variable.
+#[derive(Debug, Default)]
+struct Waits {
+    count: u32,
+    /// The number of the first one's mutex, and where it waits.
+    first: Option<(u32, Stack)>,
+    reported: bool,
+}
+
+/// A wait, which ends when this is dropped.
+struct Waiting<'a>(&'a CheckedCondvar);
+
+impl CheckedCondvar {
+    pub(crate) const fn new() -> Self {
+        CheckedCondvar {
+            inner: RawCondvar::new(),
+            waits: Mutex::new(Waits {
+                count: 0,
+                first: None,
+                reported: false,
+            }),
+        }
+    }
+
+    fn waits(&self) -> MutexGuard<'_, Waits> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records a wait with the mutex of `record`, which must be that of all others who wait.
+    fn enter(&self, record: &Record, stack: &Stack) -> Waiting<'_> {
+        let id = record.id();
+        let mut waits = self.waits();
+        waits.count += 1;
+        let other = match waits.first.clone() {
+            Some((first, at)) if waits.count > 1 => (first != id && !waits.reported).then_some((first, at)),
+            _ => {
+                waits.first = Some((id, stack.clone()));
+                None
+            }
+        };
+        waits.reported |= other.is_some();
+        drop(waits);
+        if let Some((first, held_at)) = other {
+            order::found(&Violation {
+                kind: ViolationKind::TwoMutexes,
+                steps: vec![Step {
+                    held: order::name_of(first),
+                    held_as: Access::Wait,
+                    held_at,
+                    taken: order::name_of(id),
+                    taken_as: Access::Wait,
+                    taken_at: stack.clone(),
+                }],
+            });
+        }
+        Waiting(self)
+    }
+
+    pub(crate) fn notify_one(&self) -> bool {
+        self.inner.notify_one()
+    }
+
+    pub(crate) fn notify_all(&self) -> u32 {
+        self.inner.notify_all()
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waits().count -= 1;
     }
 }
 
@@ -81,10 +167,10 @@ unsafe impl RawMutex for CheckedMutex {
     type GuardMarker = GuardNoSend;
 
     fn lock(&self) {
-        waiting(&self.record, false, || self.inner.lock());
+        waiting(&self.record, Access::Lock, || self.inner.lock());
     }
     fn try_lock(&self) -> bool {
-        trying(&self.record, false, self.inner.try_lock())
+        trying(&self.record, Access::Lock, self.inner.try_lock())
     }
     unsafe fn unlock(&self) {
         order::release(&self.record);
@@ -102,10 +188,10 @@ unsafe impl RawMutexTimed for CheckedMutex {
     type Instant = Instant;
 
     fn try_lock_for(&self, timeout: Duration) -> bool {
-        trying(&self.record, false, self.inner.try_lock_for(timeout))
+        trying(&self.record, Access::Lock, self.inner.try_lock_for(timeout))
     }
     fn try_lock_until(&self, timeout: Instant) -> bool {
-        trying(&self.record, false, self.inner.try_lock_until(timeout))
+        trying(&self.record, Access::Lock, self.inner.try_lock_until(timeout))
     }
 }
 
@@ -119,10 +205,10 @@ unsafe impl<R: RawRwLock> RawRwLock for CheckedRwLock<R> {
     type GuardMarker = GuardNoSend;
 
     fn lock_shared(&self) {
-        waiting(&self.record, true, || self.inner.lock_shared());
+        waiting(&self.record, Access::Read, || self.inner.lock_shared());
     }
     fn try_lock_shared(&self) -> bool {
-        trying(&self.record, true, self.inner.try_lock_shared())
+        trying(&self.record, Access::Read, self.inner.try_lock_shared())
     }
     unsafe fn unlock_shared(&self) {
         order::release(&self.record);
@@ -130,10 +216,10 @@ unsafe impl<R: RawRwLock> RawRwLock for CheckedRwLock<R> {
         unsafe { self.inner.unlock_shared() };
     }
     fn lock_exclusive(&self) {
-        waiting(&self.record, false, || self.inner.lock_exclusive());
+        waiting(&self.record, Access::Write, || self.inner.lock_exclusive());
     }
     fn try_lock_exclusive(&self) -> bool {
-        trying(&self.record, false, self.inner.try_lock_exclusive())
+        trying(&self.record, Access::Write, self.inner.try_lock_exclusive())
     }
     unsafe fn unlock_exclusive(&self) {
         order::release(&self.record);
@@ -163,15 +249,19 @@ unsafe impl<R: RawRwLockTimed> RawRwLockTimed for CheckedRwLock<R> {
     type Instant = R::Instant;
 
     fn try_lock_shared_for(&self, timeout: R::Duration) -> bool {
-        trying(&self.record, true, self.inner.try_lock_shared_for(timeout))
+        trying(&self.record, Access::Read, self.inner.try_lock_shared_for(timeout))
     }
     fn try_lock_shared_until(&self, timeout: R::Instant) -> bool {
-        trying(&self.record, true, self.inner.try_lock_shared_until(timeout))
+        trying(&self.record, Access::Read, self.inner.try_lock_shared_until(timeout))
     }
     fn try_lock_exclusive_for(&self, timeout: R::Duration) -> bool {
-        trying(&self.record, false, self.inner.try_lock_exclusive_for(timeout))
+        trying(&self.record, Access::Write, self.inner.try_lock_exclusive_for(timeout))
     }
     fn try_lock_exclusive_until(&self, timeout: R::Instant) -> bool {
-        trying(&self.record, false, self.inner.try_lock_exclusive_until(timeout))
+        trying(
+            &self.record,
+            Access::Write,
+            self.inner.try_lock_exclusive_until(timeout),
+        )
     }
 }

@@ -67,6 +67,11 @@ impl Record {
         }
     }
 
+    /// Returns where the lock is.
+    pub(super) fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     pub(super) fn acquired(&self, stack: &Stack) -> Hold {
         let hold = Hold {
             since: now_ns(),

@@ -46,6 +46,10 @@ pub trait Futexes: Platform {
     fn sleep(&self, word: &Self::Word, value: u32) -> bool;
     /// Wakes up to `count` CPUs that sleep in the queue of `key`, those first that have slept for longest.
     fn wake(&self, key: usize, count: u32);
+    /// [`wake`](Futexes::wake) for the key of a word that still exists.
+    fn wake_word(&self, word: &Self::Word, count: u32) {
+        self.wake(self.key(word), count);
+    }
     /// Wakes up to `count` CPUs that sleep in the queue of `word`, and moves the others to the queue of `key`, if
     /// `word` holds `value`. Returns whether it did.
     fn requeue(&self, word: &Self::Word, value: u32, count: u32, key: usize) -> bool;
@@ -183,7 +187,7 @@ impl<W, A, S: Steps> RequeueCondvar<W, A, S> {
         // ORDERING: Relaxed; the kernel orders it with the sleeps.
         cpu.fetch_add(&self.sequence, 1, Relaxed);
         if S::KICK {
-            cpu.wake(cpu.key(&self.sequence), 1);
+            cpu.wake_word(&self.sequence, 1);
         }
         true
     }
@@ -204,7 +208,7 @@ impl<W, A, S: Steps> RequeueCondvar<W, A, S> {
         loop {
             let mutex = cpu.load_address(&self.mutex, Relaxed);
             if count <= at_once || mutex == MIXED || mutex == 0 {
-                cpu.wake(cpu.key(&self.sequence), u32::MAX);
+                cpu.wake_word(&self.sequence, u32::MAX);
                 return count;
             }
             if cpu.requeue(&self.sequence, value, at_once.max(1), mutex) {
@@ -225,7 +229,7 @@ impl<W, A, S: Steps> RequeueCondvar<W, A, S> {
             }
             // ORDERING: Relaxed, both; the kernel orders them with the sleeps.
             cpu.fetch_add(&self.sequence, 1, Relaxed);
-            cpu.wake(cpu.key(&self.sequence), u32::MAX);
+            cpu.wake_word(&self.sequence, u32::MAX);
             // Those that a broadcast has moved.
             let mutex = cpu.load_address(&self.mutex, Relaxed);
             if mutex != MIXED && mutex != 0 {

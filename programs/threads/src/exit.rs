@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "thread-specific data of the C library")]
 
+use core::ptr;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::ffi::c_void;
@@ -22,7 +23,7 @@ const KEYS_WITH_ROOM: libc::pthread_key_t = if cfg!(target_env = "gnu") {
 /// Returns `false` if the C library has no room for that.
 pub(crate) fn give_back_at_exit(cpu: CpuId) -> bool {
     // Never a null pointer: those have no destructor.
-    let value = (cpu.0 as usize + 1) as *const c_void;
+    let value = ptr::without_provenance::<c_void>(cpu.0 as usize + 1);
     // SAFETY: the key was made below and is never deleted.
     key().is_some_and(|key| key < KEYS_WITH_ROOM && unsafe { libc::pthread_setspecific(key, value) } == 0)
 }
@@ -52,5 +53,5 @@ pub(crate) fn key() -> Option<libc::pthread_key_t> {
 }
 
 extern "C" fn at_exit(value: *mut c_void) {
-    slot::give_back(CpuId(value as u32 - 1));
+    slot::give_back(CpuId(value.addr() as u32 - 1));
 }

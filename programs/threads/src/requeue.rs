@@ -18,6 +18,9 @@ impl Futexes for ThisThread {
     fn wake(&self, key: usize, count: u32) {
         os::wake_at(key, count);
     }
+    fn wake_word(&self, word: &ThreadWord, count: u32) {
+        os::wake_some(word, count);
+    }
     fn requeue(&self, word: &ThreadWord, value: u32, count: u32, key: usize) -> bool {
         os::requeue(word, value, count, key)
     }

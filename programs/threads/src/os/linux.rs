@@ -102,7 +102,13 @@ pub(crate) fn wait_for(word: &AtomicU32, value: u32, time: Duration) {
 
 /// Wakes one thread that sleeps on `word`.
 pub(crate) fn wake(word: &ThreadWord) {
-    futex(ptr::from_ref(word).cast(), libc::FUTEX_WAKE, 1, ptr::null());
+    wake_some(word, 1);
+}
+
+/// Wakes up to `count` threads that sleep on `word`.
+pub(crate) fn wake_some(word: &ThreadWord, count: u32) {
+    let count = count.min(i32::MAX as u32);
+    futex(ptr::from_ref(word).cast(), libc::FUTEX_WAKE, count, ptr::null());
 }
 
 /// Wakes all threads that sleep on `word`.
@@ -138,7 +144,7 @@ pub(crate) fn sleep_on(word: &ThreadWord, value: u32, time: Option<Duration>) ->
     futex(word, libc::FUTEX_WAIT, value, time) == 0
 }
 
-/// Wakes up to `count` threads that sleep at the address `key`.
+/// Wakes up to `count` threads that sleep at the address `key`, where no word may exist any more.
 pub(crate) fn wake_at(key: usize, count: u32) {
     let count = count.min(i32::MAX as u32);
     futex(ptr::without_provenance(key), libc::FUTEX_WAKE, count, ptr::null());

@@ -23,6 +23,8 @@
 #[cfg(not(panic = "unwind"))]
 compile_error!("a cancelled thread unwinds through this library: build it with panic = \"unwind\"");
 
+use std::io::Write;
+
 mod cond;
 mod layout;
 mod mutex;
@@ -37,8 +39,30 @@ type Lock = holdfast_threads::Extended<holdfast_threads::RawHybrid>;
 
 extern "C" fn prepare() {
     real::look_up_all();
+    // Of this library only. A function takes no memory.
+    std::panic::set_hook(Box::new(panicked));
     #[cfg(feature = "slice_extension")]
     holdfast_threads::has_slice_extension();
+}
+
+/// Ends the process with a message in one line: a panic is a mutex unlocked that is not locked, or a fault of ours.
+fn panicked(info: &std::panic::PanicHookInfo<'_>) {
+    let message = info.payload_as_str().unwrap_or("a panic");
+    let function = if message.starts_with("cannot unlock") {
+        "pthread_mutex_unlock: "
+    } else {
+        ""
+    };
+    let (mut text, end) = ([0_u8; 512], 511);
+    let mut rest = &mut text[..end];
+    // A longer message is cut off.
+    let _ = write!(rest, "holdfast: {function}{message}");
+    let bytes = end - rest.len();
+    text[bytes] = b'\n';
+    // SAFETY: the text has so many bytes, and the newline.
+    unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), bytes + 1) };
+    // SAFETY: the function has no preconditions.
+    unsafe { libc::abort() }
 }
 
 /// Calls [`prepare`] when the library is loaded, before the program runs.

@@ -15,11 +15,15 @@ fn look_up(name: &'static core::ffi::CStr) -> *mut c_void {
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
 }
 
-/// A function of the C library with its address, once it has been looked up.
+/// A function of the C library.
 struct Real {
     name: &'static core::ffi::CStr,
+    /// Null until it has been looked up, or [`MISSING`].
     address: AtomicPtr<c_void>,
 }
+
+/// In place of the address of a function that the C library does not have. No function is there.
+const MISSING: *mut c_void = ptr::without_provenance_mut(1);
 
 impl Real {
     const fn new(name: &'static core::ffi::CStr) -> Self {
@@ -29,17 +33,19 @@ impl Real {
         }
     }
 
-    /// Returns the address, or null if the C library has no such function. Looks it up only for a caller that runs
+    /// Returns the address, or `None` if the C library has no such function. Looks it up only for a caller that runs
     /// before [`look_up_all`].
-    fn address(&self) -> *mut c_void {
+    fn address(&self) -> Option<*mut c_void> {
         // ORDERING: Relaxed, both; threads that look the address up find the same.
-        let address = self.address.load(Relaxed);
-        if !address.is_null() {
-            return address;
+        let mut address = self.address.load(Relaxed);
+        if address.is_null() {
+            address = look_up(self.name);
+            if address.is_null() {
+                address = MISSING;
+            }
+            self.address.store(address, Relaxed);
         }
-        let address = look_up(self.name);
-        self.address.store(address, Relaxed);
-        address
+        (address != MISSING).then_some(address)
     }
 }
 
@@ -68,10 +74,9 @@ macro_rules! real {
             /// # Safety
             /// As for that function.
             pub(crate) unsafe extern "C-unwind" fn $name($($argument: $type),*) -> c_int {
-                let address = addresses::$name.address();
-                if address.is_null() {
+                let Some(address) = addresses::$name.address() else {
                     return libc::ENOSYS;
-                }
+                };
                 // SAFETY: the C library's function of this name has this type.
                 let function: unsafe extern "C-unwind" fn($($type),*) -> c_int = unsafe { mem::transmute(address) };
                 // SAFETY: the caller keeps the function's promises.

@@ -118,6 +118,25 @@ fn a_replaced_mutex_guards_the_allocator_of_a_program() {
 }
 
 #[test]
+fn an_unlock_of_a_free_mutex_ends_the_program_with_the_function_and_the_address() {
+    let folder = scratch();
+    let Some(program) = compile(&here().join("tests/preload/unlock.c"), &[], folder.path()) else {
+        return;
+    };
+    let ran = under(&program).output().expect("it starts");
+    let [address, message] = [ran.stdout, ran.stderr].map(|text| String::from_utf8(text).expect("text"));
+    let expected = format!(
+        "holdfast: pthread_mutex_unlock: cannot unlock the lock at {}: it is not held",
+        address.trim()
+    );
+    assert!(
+        message.starts_with(&expected) && message.lines().count() == 1,
+        "{message}"
+    );
+    assert!(!ran.status.success());
+}
+
+#[test]
 fn python_runs_threads_pools_and_processes() {
     if !has("python3") {
         return;

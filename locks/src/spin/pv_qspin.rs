@@ -155,7 +155,7 @@ fn block_stealing<P: Paravirt, L: PendingLayout>(cpu: &P, word: &P::Word) {
 fn unlock_slow<P: Nodes + Paravirt, L: Layout, S: Steps>(cpu: &P, word: &P::Word, key: usize, found: u8) {
     assert!(
         found == LISTED,
-        "cannot unlock: the locked byte is {found}, neither 1 (held) nor 3 (held, with a listed waiter)"
+        "cannot unlock the lock at {key:#x}: it is not held (its locked byte is {found}, neither 1 nor 3)"
     );
     if S::LOOKUP_ACQUIRE {
         // ORDERING: Acquire fence; after the failed exchange it pairs with the Release in `pv_wait::list`: the entry is

@@ -29,15 +29,20 @@
  *   - A thread takes one of 16320 numbers the first time it has to wait for a lock, and returns it when it ends. While
  *     all numbers are in use further threads wait without one: they spin and yield the CPU, and are served in no order.
  *
- * If the library detects misuse, it prints a message on standard error and calls abort(). It does so if a lock is
- * unlocked that is not held, and if more than 32767 threads read. It cannot detect all misuse: unlocking a lock that
- * another thread holds breaks mutual exclusion. No function throws, or unwinds into the caller.
+ * If the library detects misuse, it prints a message with the function and the lock's address on standard error and
+ * calls abort(). It does so if a lock is unlocked that is not held, and if more than 32767 threads read. It cannot
+ * detect all misuse: unlocking a lock that another thread holds breaks mutual exclusion. The library that `install
+ * --check` makes is for debugging, and slower. It also calls abort() if a thread takes a lock that it holds, or
+ * releases one that it does not hold, and reports locks taken in orders that may deadlock. No function throws, or
+ * unwinds into the caller.
  *
  * No function allocates memory, loads a library or opens a file: a lock may guard an allocator.
  *
- * All users of a lock must call the same copy of this library. Two plugins with a static library each, or with hidden
- * symbols, have two copies, with queues of their own: a lock that both use is broken. Link such plugins with the shared
- * library.
+ * A process may have several copies of this library: in plugins with a static library each, with hidden symbols, or
+ * loaded by RTLD_LOCAL. Copies of the same version use the queues of the copy that was loaded first, so they may share
+ * locks. (In the others each unlock is an atomic exchange.) A copy of another version prints a message and calls abort()
+ * when it is loaded: link both users with the shared library, or with the same version. A copy that is loaded by dlmopen
+ * is not found, and must not share locks.
  */
 #ifndef HOLDFAST_H
 #define HOLDFAST_H
@@ -133,8 +138,8 @@ bool holdfast_cond_timedwait(holdfast_cond_t *cond, holdfast_lock_t *lock, const
 void holdfast_cond_signal(holdfast_cond_t *cond);
 
 /*
- * Notifies all waiting threads. Two for each CPU wake now, and the others sleep on: each thread wakes the next one when
- * it has got the lock.
+ * Notifies all waiting threads. 64 for each CPU wake now. Those of a larger crowd sleep on: each thread wakes the next
+ * one when it has got the lock.
  */
 void holdfast_cond_broadcast(holdfast_cond_t *cond);
 

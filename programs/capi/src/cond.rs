@@ -1,10 +1,11 @@
 //! The functions of `holdfast_cond_t`, the condition variable.
 
+use core::ptr;
 use std::time::Instant;
 
 use holdfast_threads::RawRequeueCondvar;
 
-use crate::{Lock, moment};
+use crate::{Lock, check, misuse, moment};
 
 /// The condition variable, `holdfast_cond_t` in C.
 #[derive(Debug)]
@@ -47,20 +48,22 @@ pub unsafe extern "C" fn holdfast_cond_wait(cond: *const Cond, lock: *const Lock
     // SAFETY: as above, for the lock.
     let lock = unsafe { &*lock };
     // SAFETY: the caller promises that the calling thread holds it.
-    unsafe { wait(cond, lock, None) };
+    unsafe { wait("holdfast_cond_wait", cond, lock, None) };
 }
 
-/// Waits until `deadline`. Returns `false` if the time was up.
+/// Waits in `function` until `deadline`. Returns `false` if the time was up.
 ///
 /// # Safety
 /// The calling thread must hold `lock`.
-unsafe fn wait(cond: &Cond, lock: &Lock, deadline: Option<Instant>) -> bool {
+unsafe fn wait(function: &'static str, cond: &Cond, lock: &Lock, deadline: Option<Instant>) -> bool {
     // SAFETY: as the caller promises, here and below.
     #[cfg(not(feature = "slice_extension"))]
-    return unsafe { cond.0.wait(&lock.0, deadline) };
+    let wait = || unsafe { cond.0.wait(&lock.0, deadline) };
     // SAFETY: as above.
     #[cfg(feature = "slice_extension")]
-    return unsafe { lock.0.wait(&cond.0, deadline) };
+    let wait = || unsafe { lock.0.wait(&cond.0, deadline) };
+    let (cond, lock) = (ptr::from_ref(cond).cast(), ptr::from_ref(lock).cast());
+    check::cond_wait(function, cond, lock, || misuse::within(function, wait))
 }
 
 /// [`holdfast_cond_wait`] until `deadline` of CLOCK_MONOTONIC, and as long as it takes to get the lock. Returns `false`
@@ -81,7 +84,7 @@ pub unsafe extern "C" fn holdfast_cond_timedwait(
     // SAFETY: the caller promises that it is a time.
     let deadline = moment(unsafe { deadline.read() });
     // SAFETY: the caller promises that the calling thread holds it.
-    unsafe { wait(cond, lock, deadline) }
+    unsafe { wait("holdfast_cond_timedwait", cond, lock, deadline) }
 }
 
 /// Notifies one waiting thread, if there is one.

@@ -2,9 +2,10 @@
 
 use lock_api::{RawMutex, RawMutexTimed};
 
-use crate::before;
+use crate::check::{self, Access};
 use crate::kinds::RawLock;
 use crate::ways::way;
+use crate::{before, taken};
 
 /// The lock, `holdfast_lock_t` in C.
 #[derive(Debug)]
@@ -19,12 +20,13 @@ const _: () = assert!(size_of::<Lock>() == 4 && align_of::<Lock>() == 4);
 /// `lock` must point to 4 bytes, aligned to 4, that only this call accesses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn holdfast_lock_init(lock: *mut Lock) {
+    check::initializes("holdfast_lock_init", lock);
     // SAFETY: the caller promises that only this call accesses the memory.
     unsafe { lock.write(Lock(RawLock::INIT)) };
 }
 
 way!(
-    Lock, "":
+    Lock, "", (Access::Lock):
     holdfast_lock_lock = lock,
     holdfast_lock_trylock = try_lock,
     holdfast_lock_timedlock = try_lock_until,

@@ -3,7 +3,7 @@
 /// Defines the functions to take a lock in one way, to try it, to try it until a deadline, and to release it.
 macro_rules! way {
     (
-        $type:ty, $how:literal:
+        $type:ty, $how:literal, ($access:expr):
         $lock:ident = $raw_lock:ident,
         $try_lock:ident = $raw_try_lock:ident,
         $timed_lock:ident = $raw_try_lock_until:ident,
@@ -18,7 +18,9 @@ macro_rules! way {
             // SAFETY: the caller promises that it is a lock, here and below. Other threads access it only through this
             // library, atomically.
             let lock = unsafe { &*lock };
+            check::waits(stringify!($lock), lock, $access);
             lock.0.$raw_lock();
+            check::holds(stringify!($lock), lock, $access);
         }
 
         #[doc = concat!("Takes the lock", $how, " if that needs no waiting. Returns whether it was taken.")]
@@ -29,7 +31,7 @@ macro_rules! way {
         pub unsafe extern "C" fn $try_lock(lock: *const $type) -> bool {
             // SAFETY: as above.
             let lock = unsafe { &*lock };
-            lock.0.$raw_try_lock()
+            taken(stringify!($try_lock), lock, $access, lock.0.$raw_try_lock())
         }
 
         #[doc = concat!("Takes the lock", $how, ", and waits for that until `deadline` of CLOCK_MONOTONIC at the latest.")]
@@ -49,7 +51,8 @@ macro_rules! way {
                 }
             };
             // SAFETY: the caller promises that it is a time.
-            unsafe { before(deadline, || lock.0.$raw_try_lock(), until) }
+            let is_taken = unsafe { before(deadline, || lock.0.$raw_try_lock(), until) };
+            taken(stringify!($timed_lock), lock, $access, is_taken)
         }
 
         #[doc = concat!("Releases the lock, which the calling thread holds", $how, ".")]
@@ -62,6 +65,7 @@ macro_rules! way {
             // SAFETY: as above. Once the lock is released its memory may be freed, and is not accessed any more: **Word
             // untouched after release**. (A reference to a type with interior mutability may outlive its memory.)
             let lock = unsafe { &*lock };
+            check::releases(stringify!($unlock), lock, $access);
             // SAFETY: the caller promises that the calling thread holds it.
             unsafe { lock.0.$raw_unlock() };
         }

@@ -14,6 +14,7 @@ use core::ffi::c_void;
 
 use lock_api::Mutex;
 
+use crate::annotate;
 use crate::misuse::{end, say};
 
 /// How a lock is held.
@@ -110,6 +111,7 @@ pub(crate) fn waits<T>(function: &'static str, lock: *const T, access: Access) {
 
 /// Records that the calling thread has got `lock` in `function`.
 pub(crate) fn holds<T>(function: &'static str, lock: *const T, access: Access) {
+    annotate::acquired(lock.addr());
     HELD.with_borrow_mut(|list| {
         let held = Held {
             lock: lock.addr(),
@@ -139,6 +141,7 @@ pub(crate) fn releases<T>(function: &'static str, lock: *const T, access: Access
             None => refuse(function, lock, "this thread does not hold it"),
         }
     });
+    annotate::releases(lock);
 }
 
 /// Checks that the calling thread is the writer, which becomes a reader.

@@ -11,6 +11,8 @@
 use std::time::{Duration, Instant};
 
 #[cfg(feature = "check")]
+mod annotate;
+#[cfg(feature = "check")]
 mod check;
 #[cfg(not(feature = "check"))]
 #[path = "unchecked.rs"]
@@ -48,6 +50,8 @@ static AT_LOAD: extern "C" fn() = at_load;
 extern "C" fn at_load() {
     holdfast_threads::refuse_other_versions();
     misuse::at_load();
+    #[cfg(feature = "check")]
+    annotate::at_load();
 }
 
 /// Returns the moment that `deadline` of CLOCK_MONOTONIC denotes, or `None` if it is too far away to matter. A

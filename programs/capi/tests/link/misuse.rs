@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::launch::{build, scratch, succeed};
+use super::launch::{build, has, here, scratch, succeed};
 use super::{compile, has_compiler, library};
 
 /// Misuses a lock. Returns the addresses of the objects, the message, and whether the program went on.
@@ -98,5 +98,48 @@ fn the_library_for_debugging_finds_what_error_checking_mutexes_find_and_orders()
     for source in ["lock.c", "types.c"] {
         compile(source, &program, &[], &[&checking]);
         assert_eq!(succeed(&mut Command::new(&program)), "all kept\n");
+    }
+}
+
+/// ThreadSanitizer and helgrind do not see what a lock orders. The library for debugging tells them.
+#[test]
+fn the_library_for_debugging_tells_other_tools_what_locks_order() {
+    if !has_compiler() {
+        return;
+    }
+    let (folder, checking) = (scratch(), build(&["--lib", "--features", "check"], "libholdfast.a"));
+    let program = folder.path().join("ordered");
+    let suppressions = format!("--suppressions={}", here().join("helgrind.supp").display());
+    let helgrind = ["--tool=helgrind", "--error-exitcode=1", &suppressions];
+    for (tool, arguments) in [("-fsanitize=thread", &[][..]), ("-g", &helgrind)] {
+        if !arguments.is_empty() && !has("valgrind") {
+            continue;
+        }
+        let runs = |define: &[&str]| {
+            compile(
+                "ordered.c",
+                &program,
+                &[&["-pthread", tool], define].concat(),
+                &[&checking],
+            );
+            let mut run = if arguments.is_empty() {
+                Command::new(&program)
+            } else {
+                let mut valgrind = Command::new("valgrind");
+                valgrind.args(arguments).arg(&program);
+                valgrind
+            };
+            run.output().expect("it starts")
+        };
+        let ran = runs(&[]);
+        let said = String::from_utf8_lossy(&ran.stderr);
+        if said.contains("FATAL: ThreadSanitizer") || said.contains("valgrind: failed") {
+            println!("SKIPPED: {tool} does not run here: {said}");
+            continue;
+        }
+        assert!(ran.status.success(), "{tool}: {said}");
+        // A tool that sees nothing would pass, too.
+        let raced = runs(&["-DRACE"]);
+        assert!(!raced.status.success(), "{tool} finds the race");
     }
 }

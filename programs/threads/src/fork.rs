@@ -34,7 +34,7 @@ use holdfast_locks::{CpuId, Platform};
 use crate::cpu::{self, ThisThread, ThreadWord};
 use crate::process::process;
 use crate::slot::{self, CPUS_MAX};
-use crate::{os, park, word};
+use crate::{exit, os, park, word};
 
 /// A word in which a thread that waits leaves a trace.
 #[repr(C)]
@@ -189,6 +189,7 @@ extern "C" fn in_child() {
         cpu::abandon(&this, CpuId(number));
     }
     cpu::abandon_waiting(&this);
+    exit::forked(mine);
     slot::abandon_all_but(mine);
     // ORDERING: Relaxed; only this thread exists.
     GENERATION.fetch_add(1, Relaxed);

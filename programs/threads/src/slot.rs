@@ -5,7 +5,7 @@
 //! spins and yields instead of halting.
 //!
 //! **One thread per number**: a thread takes a number by setting its bit in [`TAKEN`], which only one thread can do.
-//! The thread's last destructor gives it back. That destructor belongs to C's thread-specific data, not Rust's: it runs
+//! The thread's last destructor gives it back (but see `exit.rs`). That destructor belongs to C's thread-specific data, not Rust's: it runs
 //! later, and runs again if another destructor took a number again.
 //!
 //! A copy of this code that uses the state of another one ([`crate::process`]) asks that one for the number.
@@ -73,6 +73,7 @@ fn register() -> Option<CpuId> {
         // Never kept here: the copy that has the state forgets it when the thread ends.
         return (process.number)().checked_sub(1).map(CpuId);
     }
+    os::give_back_of_gone_threads();
     for (index, bits) in TAKEN.iter().enumerate() {
         // ORDERING: Relaxed; `take` confirms it.
         let mut seen = bits.load(Relaxed);
@@ -181,6 +182,11 @@ fn adopt(cpu: CpuId) -> bool {
 /// Frees the number of the calling thread, which may take one again.
 pub(crate) fn give_back(cpu: CpuId) {
     CURRENT.set(0);
+    free(cpu);
+}
+
+/// Frees a number, whose thread uses it no more.
+pub(crate) fn free(cpu: CpuId) {
     let (bits, bit) = bit(cpu);
     // ORDERING: Release; pairs with the Acquire in `take`.
     bits.fetch_and(!bit, Release);
@@ -250,6 +256,23 @@ pub(crate) mod tests {
         ($($(#[$doc:meta])* $raw:ident = $algorithm:ident;)+) => {
             $(count_without_numbers::<holdfast_locks::$algorithm>();)+
         };
+    }
+
+    /// Takes the lowest free number, without arranging that it is given back.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn take_any() -> CpuId {
+        let taken = (0..CPUS_MAX)
+            .map(CpuId)
+            .find(|&cpu| take(cpu))
+            .expect("a number is free");
+        END.fetch_max(taken.0 + 1, Relaxed);
+        taken
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn is_taken(cpu: CpuId) -> bool {
+        let (bits, bit) = bit(cpu);
+        bits.load(Relaxed) & bit != 0
     }
 
     /// Runs `body` in a thread of its own, alone among the tests of this binary that use numbers. The threads of `body`

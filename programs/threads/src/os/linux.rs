@@ -15,7 +15,7 @@ use std::ffi::c_int;
 use std::time::Duration;
 
 use crate::cpu::ThreadWord;
-pub(crate) use crate::exit::give_back_at_exit;
+pub(crate) use crate::exit::{give_back_at_exit, give_back_of_gone_threads};
 use crate::{slice, word};
 
 /// Returns the time of a clock that never goes back, in nanoseconds.

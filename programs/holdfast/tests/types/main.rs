@@ -10,6 +10,7 @@ mod condvar;
 mod documents;
 #[cfg(target_os = "linux")]
 mod energy;
+mod each;
 mod mutex;
 mod once;
 mod poison;

@@ -159,7 +159,10 @@ impl<W, Q, S: Steps> Qrwlock<W, Q, S> {
     fn lock_shared_slow<P: Paravirt<Word = W>>(&self, cpu: &P, before: u32, queue: impl FnOnce(Wish)) {
         self.unlock_shared(cpu);
         let key = cpu.key(&self.state);
-        assert!(before & TOO_MANY == 0, "cannot read the lock at {key:#x}: 32767 readers hold it");
+        assert!(
+            before & TOO_MANY == 0,
+            "cannot read the lock at {key:#x}: 32767 readers hold it"
+        );
         let sharing = cpu.sharing();
         if !sharing.head_competes() || !self.steal_shared(cpu, sharing.newcomer) {
             queue(SHARED);

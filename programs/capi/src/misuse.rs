@@ -24,7 +24,11 @@ pub(crate) fn within<R>(function: &'static str, call: impl FnOnce() -> R) -> R {
 
 /// A panic is misuse that the locks find, or a fault of theirs. Either ends the process.
 fn panicked(info: &PanicHookInfo<'_>) {
-    let message = info.payload_as_str().unwrap_or("a panic");
+    // A constant message is a `&str`, any other one a `String`.
+    let payload = info.payload();
+    let constant = payload.downcast_ref::<&str>().copied();
+    let message = constant.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let message = message.unwrap_or("a panic");
     let implied = if message.starts_with("cannot unlock the lock at ") {
         Some("holdfast_lock_unlock")
     } else if message.starts_with("cannot read the lock at ") {

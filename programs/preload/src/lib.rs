@@ -47,7 +47,11 @@ extern "C" fn prepare() {
 
 /// Ends the process with a message in one line: a panic is a mutex unlocked that is not locked, or a fault of ours.
 fn panicked(info: &std::panic::PanicHookInfo<'_>) {
-    let message = info.payload_as_str().unwrap_or("a panic");
+    // A constant message is a `&str`, any other one a `String`.
+    let payload = info.payload();
+    let constant = payload.downcast_ref::<&str>().copied();
+    let message = constant.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let message = message.unwrap_or("a panic");
     let function = if message.starts_with("cannot unlock") {
         "pthread_mutex_unlock: "
     } else {

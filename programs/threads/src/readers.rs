@@ -107,7 +107,7 @@ unsafe impl Readers for ThisThread {
 
     /// Does nothing: a locked instruction is a full fence, by **Total store order**, and the compiler moves no access
     /// across it.
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, holdfast_atomics))))]
     #[inline(always)]
     fn fence_after_exchange(&self) {}
 }

@@ -40,16 +40,16 @@ use crate::raw::RawHybrid;
 
 mod rwlock;
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, holdfast_atomics))))]
 mod sections;
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, holdfast_atomics))))]
 pub use sections::has_slice_extension;
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, holdfast_atomics))))]
 pub(crate) use sections::outside;
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, holdfast_atomics))))]
 use sections::{begin, end};
 
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(any(miri, holdfast_atomics)))))]
 mod nothing {
     #[inline(always)]
     pub(super) fn begin() {}
@@ -65,11 +65,11 @@ mod nothing {
         false
     }
 }
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(any(miri, holdfast_atomics)))))]
 pub use nothing::has_slice_extension;
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(any(miri, holdfast_atomics)))))]
 pub(crate) use nothing::outside;
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(any(miri, holdfast_atomics)))))]
 use nothing::{begin, end};
 
 /// A raw mutex or reader-writer lock whose critical sections ask the kernel for more time rather than be preempted.

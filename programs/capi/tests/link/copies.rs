@@ -17,6 +17,9 @@ use lock_api::{RawMutex, RawRwLock};
 use super::launch::{build, scratch, succeed};
 use super::{compile, has_compiler, library};
 
+#[path = "rust_copy.rs"]
+mod own;
+
 /// Links a plugin with a copy of the library.
 fn plugin(folder: &Path, name: &str) -> PathBuf {
     let path = folder.join(name);
@@ -109,37 +112,15 @@ pub(super) fn shares_locks_with(shared: &Path) {
     keeps(&program(folder.path(), &["-DOWN"], &[library()]), &[&plugin]);
 }
 
-/// How plugins in Rust, and this program, use a lock: `true` takes it.
+/// Takes a lock if the second argument is `true`, and otherwise releases it.
+type Use<L> = extern "C" fn(&L, bool);
+
+/// How plugins in Rust, and this program, use locks.
 #[derive(Clone, Copy)]
 struct RustCopy {
-    lock: extern "C" fn(&RawHybrid, bool),
-    shared: extern "C" fn(&RawBiasedRwLock, bool),
-    exclusive: extern "C" fn(&RawBiasedRwLock, bool),
-}
-
-mod own {
-    use super::*;
-
-    pub(super) extern "C" fn lock(lock: &RawHybrid, takes: bool) {
-        // SAFETY: the caller holds it, here and below.
-        if takes { lock.lock() } else { unsafe { lock.unlock() } }
-    }
-    pub(super) extern "C" fn shared(lock: &RawBiasedRwLock, takes: bool) {
-        // SAFETY: as above.
-        if takes {
-            lock.lock_shared()
-        } else {
-            unsafe { lock.unlock_shared() }
-        }
-    }
-    pub(super) extern "C" fn exclusive(lock: &RawBiasedRwLock, takes: bool) {
-        // SAFETY: as above.
-        if takes {
-            lock.lock_exclusive()
-        } else {
-            unsafe { lock.unlock_exclusive() }
-        }
-    }
+    lock: Use<RawHybrid>,
+    shared: Use<RawBiasedRwLock>,
+    exclusive: Use<RawBiasedRwLock>,
 }
 
 fn load(plugin: &Path) -> RustCopy {
@@ -147,24 +128,20 @@ fn load(plugin: &Path) -> RustCopy {
     // SAFETY: the path ends with 0, and the plugin's constructors are those of the locks.
     let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     assert!(!handle.is_null(), "{path:?} is loaded");
-    let find = |name: &CStr| {
-        // SAFETY: the plugin is loaded, and the name ends with 0.
-        let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
-        assert!(!address.is_null(), "{name:?}");
-        address
-    };
-    // SAFETY: the plugin's functions have these types.
-    unsafe {
-        RustCopy {
-            lock: std::mem::transmute::<*mut libc::c_void, extern "C" fn(&RawHybrid, bool)>(find(c"use_lock")),
-            shared: std::mem::transmute::<*mut libc::c_void, extern "C" fn(&RawBiasedRwLock, bool)>(find(
-                c"use_shared",
-            )),
-            exclusive: std::mem::transmute::<*mut libc::c_void, extern "C" fn(&RawBiasedRwLock, bool)>(find(
-                c"use_exclusive",
-            )),
-        }
+    RustCopy {
+        lock: find(handle, c"use_lock"),
+        shared: find(handle, c"use_shared"),
+        exclusive: find(handle, c"use_exclusive"),
     }
+}
+
+/// Returns a function of the plugin `handle`, which must have this type.
+fn find<L>(handle: *mut libc::c_void, name: &CStr) -> Use<L> {
+    // SAFETY: the plugin is loaded, and the name ends with 0.
+    let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
+    assert!(!address.is_null(), "{name:?}");
+    // SAFETY: the function of `rust_copy.rs` with this name has this type.
+    unsafe { std::mem::transmute::<*mut libc::c_void, Use<L>>(address) }
 }
 
 /// A lock is taken by one copy and released by another one. Readers with a bias announce themselves on the same line.
@@ -178,12 +155,13 @@ fn plugins_in_rust_share_locks_with_each_other_and_the_program() {
         load(&plugin)
     });
     let own = RustCopy {
-        lock: own::lock,
-        shared: own::shared,
-        exclusive: own::exclusive,
+        lock: own::use_lock,
+        shared: own::use_shared,
+        exclusive: own::use_exclusive,
     };
     let copies = [one, own, two];
-    let (lock, rwlock) = (&RawHybrid::INIT, &RawBiasedRwLock::INIT);
+    let (lock, rwlock) = (RawHybrid::INIT, RawBiasedRwLock::INIT);
+    let (lock, rwlock) = (&lock, &rwlock);
     let (count, written) = (&AtomicU32::new(0), &AtomicU32::new(0));
     thread::scope(|scope| {
         for me in 0..4 {

@@ -133,7 +133,8 @@ fn a_wait_releases_the_lock_so_another_order_is_no_mistake() {
 #[test]
 fn a_wait_with_another_lock_held_closes_a_circle_for_guards_of_all_kinds() {
     const SHORT: Duration = Duration::from_millis(1);
-    let waits: [fn(&Condvar, &Arc<Mutex<()>>, &Mutex<()>); 4] = [
+    type Wait = fn(&Condvar, &Arc<Mutex<()>>, &Mutex<()>);
+    let waits: [Wait; 4] = [
         |changed, first, second| {
             let (mut held, _second) = (first.lock(), second.lock());
             changed.wait_for(&mut held, SHORT);

@@ -188,8 +188,10 @@ fn for_each_copy(mut look: &mut dyn FnMut(&CStr, &Copy)) {
 /// # Safety
 /// `info` must describe a loaded object, and `look` point to a reference to the function.
 unsafe extern "C" fn in_object(info: *mut libc::dl_phdr_info, _bytes: usize, look: *mut c_void) -> c_int {
-    // SAFETY: as the caller promises, here and below.
-    let (info, look) = unsafe { (&*info, &mut *look.cast::<&mut dyn FnMut(&CStr, &Copy)>()) };
+    // SAFETY: as the caller promises.
+    let info = unsafe { &*info };
+    // SAFETY: as the caller promises.
+    let look = unsafe { &mut *look.cast::<&mut dyn FnMut(&CStr, &Copy)>() };
     for index in 0..usize::from(info.dlpi_phnum) {
         // SAFETY: the object has so many segments.
         let segment: &Segment = unsafe { &*info.dlpi_phdr.wrapping_add(index) };

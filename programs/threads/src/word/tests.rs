@@ -154,7 +154,7 @@ fn a_settled_announcement_is_not_overwritten() {
 
 /// The same if the changeover to exchanges happens just before the announcement, so that the waiter need not interrupt
 /// anything, and the changeover back after each round.
-#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, holdfast_atomics))))]
 #[test]
 fn an_announcement_after_a_changeover_is_not_overwritten() {
     overwrites_nothing(60_000, super::rseq::tests::change_over);

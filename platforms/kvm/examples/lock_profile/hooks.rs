@@ -19,7 +19,8 @@ pub enum Kind {
     Switch,
     RescheduleIpi,
     CallIpi,
-    Ignored,
+    /// Waits for a spinlock.
+    Wait,
 }
 
 /// The functions, by the number that the probe writes. Their names are the same from Linux 6.1 to 7.3.
@@ -59,15 +60,22 @@ pub const HOOKS: &[(&str, Kind)] = &[
     ("__switch_to", Kind::Switch),
     ("native_smp_send_reschedule", Kind::RescheduleIpi),
     ("smp_call_function_many_cond", Kind::CallIpi),
-    ("native_queued_spin_lock_slowpath", Kind::Ignored),
+    ("native_queued_spin_lock_slowpath", Kind::Wait),
 ];
 
-/// Returns the lines `ADDRESS NUMBER` of the functions that this kernel has.
+/// Returns the lines `ADDRESS NUMBER KIND` of the functions that this kernel has. The probe knows only the kinds that
+/// concern spinlocks.
 pub fn listing(symbols: &Symbols) -> String {
     let mut lines = String::new();
-    for (number, (name, _)) in HOOKS.iter().enumerate() {
+    for (number, (name, kind)) in HOOKS.iter().enumerate() {
+        let kind = match kind {
+            Kind::Lock => 'l',
+            Kind::Unlock => 'u',
+            Kind::Wait => 'w',
+            _ => '-',
+        };
         if let Some(address) = symbols.function_address(name) {
-            writeln!(lines, "{address:x} {number}").expect("a string takes every write");
+            writeln!(lines, "{address:x} {number} {kind}").expect("a string takes every write");
         }
     }
     lines

@@ -2,11 +2,13 @@
 //!
 //! Usage: `lock_profile hooks SYMBOLS`: prints the functions that the probe hooks.
 //!        `lock_profile pack IMAGE`: prints the blocks of a disk's image that are not zero, each after its number.
-//!        `lock_profile profile SERIES RELEASE EMULATOR COUNTS SCOPES`: prints the profile. COUNTS and
-//!        SCOPES name two files each, NAME.records and NAME.symbols: modules have other addresses in each boot.
+//!        `lock_profile profile SERIES RELEASE EMULATOR COUNTS SCOPES LINES`: prints the profile. COUNTS, SCOPES and
+//!        LINES name two files each, NAME.records and NAME.symbols: modules have other addresses in each boot.
+//!        `lock_profile lines LINES...`: prints the cache lines of the sections that are held longest.
 
 mod classes;
 mod hooks;
+mod lines;
 mod output;
 mod records;
 mod scopes;
@@ -28,11 +30,23 @@ fn main() -> ExitCode {
     let result = match arguments[..] {
         ["hooks", symbols] => read_symbols(symbols).map(|symbols| hooks::listing(&symbols).into_bytes()),
         ["pack", image] => pack(image),
-        ["profile", series, release, emulator, counts, scopes] => {
-            profile([series, release, emulator], counts, scopes).map(String::into_bytes)
+        ["profile", series, release, emulator, counts, scopes, lines] => {
+            profile([series, release, emulator], counts, scopes, lines).map(String::into_bytes)
+        }
+        ["lines", ref machines @ ..] => {
+            let read = |name: &&str| {
+                Ok((
+                    (*name).rsplit('/').next().unwrap_or_default().to_owned(),
+                    read_lines(name)?,
+                ))
+            };
+            let machines: Result<Vec<_>, String> = machines.iter().map(read).collect();
+            machines.map(|machines| lines::table(&machines).into_bytes())
         }
         _ => Err(
-            "usage: lock_profile hooks SYMBOLS | pack IMAGE | profile SERIES RELEASE EMULATOR COUNTS SCOPES".to_owned(),
+            "usage: lock_profile hooks SYMBOLS | pack IMAGE | profile SERIES RELEASE EMULATOR COUNTS SCOPES LINES | \
+             lines LINES..."
+                .to_owned(),
         ),
     };
     let written = result.and_then(|bytes| {
@@ -72,7 +86,12 @@ fn read_records(path: &str) -> Result<Vec<records::Run>, String> {
     records::runs(&bytes).map_err(|message| format!("{path}: {message}"))
 }
 
-fn profile(head: [&str; 3], counts: &str, scopes: &str) -> Result<String, String> {
+fn read_lines(name: &str) -> Result<lines::Lines, String> {
+    let symbols = read_symbols(&format!("{name}.symbols"))?;
+    Ok(lines::Lines::of(&read_records(&format!("{name}.records"))?, &symbols))
+}
+
+fn profile(head: [&str; 3], counts: &str, scopes: &str, lines: &str) -> Result<String, String> {
     let (symbols, counted) = (
         read_symbols(&format!("{counts}.symbols"))?,
         read_records(&format!("{counts}.records"))?,
@@ -88,5 +107,11 @@ fn profile(head: [&str; 3], counts: &str, scopes: &str) -> Result<String, String
     }
     let scope_symbols = read_symbols(&format!("{scopes}.symbols"))?;
     let scopes = scopes::Scopes::of(&read_records(&format!("{scopes}.records"))?, &scope_symbols);
-    Ok(output::profile(head, &background, &tallies, &scopes))
+    Ok(output::profile(
+        head,
+        &background,
+        &tallies,
+        &scopes,
+        &read_lines(lines)?,
+    ))
 }

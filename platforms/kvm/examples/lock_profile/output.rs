@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::lines::{Lines, SiteLines};
 use crate::scopes::Scopes;
 use crate::tally::{Site, Taken, Tally};
 
@@ -18,7 +19,7 @@ struct Row<'a> {
 }
 
 /// Returns the profile of the kernel that `head` names: its series (and a file system), its release and the emulator.
-pub fn profile(head: [&str; 3], background: &Tally, tallies: &[Tally], scopes: &Scopes) -> String {
+pub fn profile(head: [&str; 3], background: &Tally, tallies: &[Tally], scopes: &Scopes, lines: &Lines) -> String {
     let [measured, release, emulator] = head;
     let (series, format) = measured.split_once(' ').unwrap_or((measured, ""));
     let mut text = String::new();
@@ -58,7 +59,7 @@ pub fn profile(head: [&str; 3], background: &Tally, tallies: &[Tally], scopes: &
         ),
     );
     for tally in tallies {
-        operation(out, tally, scopes);
+        operation(out, tally, scopes, lines);
     }
     text
 }
@@ -67,7 +68,7 @@ fn put(out: &mut String, line: std::fmt::Arguments<'_>) {
     out.write_fmt(line).expect("a string takes every write");
 }
 
-fn operation(out: &mut String, tally: &Tally, scopes: &Scopes) {
+fn operation(out: &mut String, tally: &Tally, scopes: &Scopes, lines: &Lines) {
     let n = tally.iterations;
     put(out, format_args!("\n[operation.{}]\n", tally.operation));
     put(
@@ -115,9 +116,34 @@ fn operation(out: &mut String, tally: &Tally, scopes: &Scopes) {
         } else {
             format!(", under = \"{under}\"")
         };
-        put(out, format_args!("{nested} }},\n"));
+        put(out, format_args!("{nested}"));
+        put_lines(out, lines.get(&tally.operation, function, class));
+        put(out, format_args!(" }},\n"));
     }
     put(out, format_args!("]\n"));
+}
+
+fn put_lines(out: &mut String, lines: Option<SiteLines>) {
+    let Some(lines) = lines else { return };
+    put(
+        out,
+        format_args!(
+            ", lines = {{ own = {:.1}, cold = {:.1}, shared = {:.1}",
+            lines.own, lines.cold, lines.shared
+        ),
+    );
+    let pages = (lines.pages >= 0.5).then_some(lines.pages);
+    for (key, value) in [
+        ("elsewhere", lines.elsewhere),
+        ("moved", lines.moved),
+        ("pages", pages),
+        ("per_page", pages.and(lines.per_page)),
+    ] {
+        if let Some(value) = value {
+            put(out, format_args!(", {key} = {value:.1}"));
+        }
+    }
+    put(out, format_args!(" }}"));
 }
 
 /// The rows in the order of their mean places in an iteration. Rare sites of a class and scope are one row.

@@ -14,6 +14,27 @@ pub struct Call {
     pub caller: u64,
 }
 
+/// A section of code under a spinlock, as `platforms/kvm/testhost/locks/lines.h` counts its cache lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Section {
+    /// The section's own instructions, without those of sections nested in it.
+    pub instructions: u64,
+    pub lock: u64,
+    pub caller: u64,
+    /// Distinct lines whose copy is valid and cached, that the cache has lost, that other CPUs have copies of, and that
+    /// another CPU has changed.
+    pub own: u16,
+    pub cold: u16,
+    pub shared: u16,
+    pub elsewhere: u16,
+    /// Struct pages that it stores to.
+    pub pages: u16,
+    /// Whether another CPU held the lock before.
+    pub moved: bool,
+    /// Whether the lock was waited for.
+    pub waited: bool,
+}
+
 /// One measured operation on one CPU.
 #[derive(Debug, Default)]
 pub struct Run {
@@ -28,11 +49,14 @@ pub struct Run {
     pub begins: Vec<u64>,
     /// Offsets of the variables of each CPU.
     pub offsets: Vec<u64>,
+    /// Sections of all CPUs that end during the run.
+    pub sections: Vec<Section>,
 }
 
 const SIZE: usize = 48;
 const MARK: u32 = 0xffff_ffff;
 const PER_CPU: u32 = 0xffff_fffe;
+const SECTION: u32 = 0xffff_fffd;
 const BEGIN: u64 = 0;
 const END: u64 = 1;
 
@@ -69,6 +93,11 @@ pub fn runs(bytes: &[u8]) -> Result<Vec<Run>, String> {
                 run.instructions = run.kernel + (user - user_before);
                 runs.push(run);
             }
+            SECTION => {
+                if let Some((run, ..)) = &mut open {
+                    run.sections.push(section(word));
+                }
+            }
             MARK => {
                 if let Some((run, ..)) = &mut open {
                     run.begins.push(kernel);
@@ -90,6 +119,23 @@ pub fn runs(bytes: &[u8]) -> Result<Vec<Run>, String> {
         }
     }
     Ok(runs)
+}
+
+fn section(word: impl Fn(usize) -> u64) -> Section {
+    let count = |index: usize, at: u32| (word(index) >> (16 * at)) as u16;
+    let flags = count(3, 3);
+    Section {
+        instructions: word(0),
+        lock: word(2),
+        caller: word(4),
+        own: count(1, 2),
+        cold: count(1, 3),
+        shared: count(3, 0),
+        elsewhere: count(3, 1),
+        pages: count(3, 2),
+        moved: flags & 1 != 0,
+        waited: flags & 2 != 0,
+    }
 }
 
 fn name(bytes: &[u8]) -> String {
@@ -135,6 +181,33 @@ pub mod tests {
         assert_eq!((run.kernel, run.instructions), (100, 120));
         assert_eq!(run.calls.iter().map(|call| call.first).collect::<Vec<_>>(), [7]);
         assert_eq!(run.offsets, [0x1000]);
+    }
+
+    #[test]
+    fn sections_of_all_cpus_have_the_counts_of_the_probe() {
+        let packed = |counts: [u64; 4]| counts.iter().rev().fold(0, |packed, count| packed << 16 | count);
+        let (loaded, classes) = (packed([9, 8, 7, 6]), packed([5, 4, 3, 2]));
+        let bytes = [
+            mark([100, 10], b"fork\0\0\0\0", BEGIN, 3),
+            record([50, loaded], [0x77, classes], 9, 5, SECTION),
+            mark([200, 30], b"fork\0\0\0\0", END, 3),
+            record([50, loaded], [0x77, classes], 9, 5, SECTION),
+        ]
+        .concat();
+        let runs = runs(&bytes).expect("records");
+        let expected = Section {
+            instructions: 50,
+            lock: 0x77,
+            caller: 9,
+            own: 7,
+            cold: 6,
+            shared: 5,
+            elsewhere: 4,
+            pages: 3,
+            moved: false,
+            waited: true,
+        };
+        assert_eq!(runs[0].sections, [expected]);
     }
 
     #[test]

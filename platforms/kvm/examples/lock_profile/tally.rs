@@ -143,7 +143,7 @@ fn counter(kind: Kind) -> Option<&'static str> {
         Kind::Switch => "switches",
         Kind::RescheduleIpi => "reschedule_ipis",
         Kind::CallIpi => "call_ipis",
-        Kind::Lock | Kind::Unlock | Kind::Ignored => return None,
+        Kind::Lock | Kind::Unlock | Kind::Wait => return None,
     })
 }
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/io.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
@@ -45,6 +46,33 @@ static void check(int is_right, const char *what)
     printf("@@failed %s: %m\n", what);
     reboot(RB_POWER_OFF);
 }
+/* Passes on all CPUs at the same time: the operation of the measured one, and how many others have finished theirs. */
+static struct { volatile int operation, is_over, arrived, others; } *stage;
+static void begin_together(int operation) { stage->operation = operation; }
+static void end_together(void)
+{
+    stage->is_over = 1;
+    while (stage->arrived < stage->others)
+        usleep(1000);
+    stage->arrived = 0;
+    stage->is_over = 0;
+}
+
+static void pin(int to)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(to, &set);
+    cpu = to;
+    check(sched_setaffinity(0, sizeof set, &set) == 0, "affinity");
+}
+/* Has a child work on the next CPU, if all CPUs work at the same time. */
+static void leave_cpu(void)
+{
+    if (stage->others)
+        pin((cpu + 1) % (stage->others + 1));
+}
+
 static void no_work(void) {}
 static void nothing(void) { for (volatile int i = 0; i < 20000; i++) {} }
 
@@ -147,8 +175,10 @@ static void begin_echo(void)
 {
     begin_pipe();
     partner = fork();
-    if (partner == 0)
+    if (partner == 0) {
+        leave_cpu();
         while (read(pipes[0], page, 64) == 64 && write(pipes[3], page, 64) == 64) {}
+    }
 }
 static void pipe_round_trip(void)
 {
@@ -182,14 +212,37 @@ static void begin_turns(void)
 {
     begin_word();
     partner = fork();
-    if (partner == 0)
+    if (partner == 0) {
+        leave_cpu();
         for (;;) {
             take_turn(1);
             give_turn(0);
         }
+    }
 }
 static void futex_round_trip(void) { give_turn(1); take_turn(0); }
 static void end_turns(void) { end_partner(); munmap(word, PAGE); }
+
+/* A process as a compiler's: it works on memory and files, and ends. */
+#define PROCESS_PAGES 1024
+static void short_process(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        leave_cpu();
+        memory = mmap(NULL, PROCESS_PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        for (int i = 0; i < PROCESS_PAGES; i++)
+            memory[i * PAGE] = 1;
+        open_close();
+        stat_file();
+        int created = open(other, O_RDWR | O_CREAT | O_TRUNC, 0600);
+        for (int i = 0; i < 16; i++)
+            check(write(created, page, PAGE) == PAGE, "write");
+        _exit(0);
+    }
+    check(child > 0 && waitpid(child, NULL, 0) == child, "fork");
+    unlink(other);
+}
 
 /* On a disk. Names that a step makes are of a group of files, so that a directory has several. */
 #define NAMES 400
@@ -287,6 +340,7 @@ static const operation in_memory[] = {
     { "socket", 2000, begin_socket, socket_message, end_socket },
     { "futex_wake", 4000, begin_word, futex_wake, no_work },
     { "futex_turn", 1000, begin_turns, futex_round_trip, end_turns },
+    { "process", 60, no_work, short_process, no_work },
     { "", 0, NULL, NULL, NULL },
 };
 
@@ -321,13 +375,19 @@ static void mount_disk(const char *format)
     operations = on_disk;
 }
 
-static void run_pass(int pass, int passes)
+/* Has the machine's clock chip tick 8192 times a second. No CPU is interrupted, since no driver asks for it, but an
+ * emulator that executes CPUs in turn ends a turn at each tick: 61 microseconds of two CPUs, 15 of eight. */
+static void shorten_turns(void)
 {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(pass % passes, &set);
-    cpu = pass % passes;
-    check(sched_setaffinity(0, sizeof set, &set) == 0, "affinity");
+    check(iopl(3) == 0, "iopl");
+    outb(0x0a, 0x70), outb(0x23, 0x71);
+    outb(0x0b, 0x70);
+    unsigned char control = inb(0x71);
+    outb(0x0b, 0x70), outb(control | 0x40, 0x71);
+}
+
+static void begin_pass(int pass)
+{
     snprintf(directory, sizeof directory, "%s/pass%d", place, pass);
     check(mkdir(directory, 0700) == 0, "mkdir");
     snprintf(file, sizeof file, "%s/file", directory);
@@ -335,12 +395,30 @@ static void run_pass(int pass, int passes)
     int created = open(file, O_RDWR | O_CREAT, 0600);
     check(write(created, page, PAGE) == PAGE, "write");
     close(created);
+}
+
+static int is_fault(const operation *each) { return strstr(each->name, "fault") != NULL; }
+
+/* Steps of an operation. The CPUs of a machine that work together are slow, and need fewer. */
+static long iterations_of(const operation *each)
+{
+    return is_fault(each) ? each->iterations - 64 : each->iterations / (stage->others ? 8 : 1);
+}
+static long warm_steps(const operation *each)
+{
+    long tenth = iterations_of(each) / 10;
+    return is_fault(each) ? 64 : stage->others || tenth < 10 ? tenth : 100;
+}
+
+/* A pass that is measured. */
+static void run_pass(void)
+{
     for (const operation *each = operations; *each->name; each++) {
-        int is_fault = strstr(each->name, "fault") != NULL;
+        begin_together(each - operations);
         each->begin();
-        for (int warm = 0; warm < (is_fault ? 64 : 100); warm++)
+        for (long warm = 0; warm < warm_steps(each); warm++)
             each->step();
-        long iterations = each->iterations - (is_fault ? 64 : 0);
+        long iterations = iterations_of(each);
         /* What the kernel puts off (RCU callbacks, kworkers) belongs to the operation that caused it. */
         usleep(40000);
         mark(BEGIN, each->name, iterations);
@@ -351,7 +429,27 @@ static void run_pass(int pass, int passes)
         usleep(40000);
         mark(END, each->name, iterations);
         each->end();
+        end_together();
     }
+}
+
+/* Repeats whichever operation the measured pass works on, for as long as it does. */
+static void accompany(void)
+{
+    for (const operation *each = operations; *each->name; each++) {
+        while (stage->operation < each - operations)
+            usleep(1000);
+        while (stage->operation == each - operations && !stage->is_over) {
+            each->begin();
+            for (long n = 0; n < iterations_of(each) && !stage->is_over; n++)
+                each->step();
+            each->end();
+        }
+        __atomic_fetch_add(&stage->arrived, 1, __ATOMIC_SEQ_CST);
+        while (stage->is_over)
+            usleep(1000);
+    }
+    _exit(0);
 }
 
 /* Hands the kernel's symbols to the probe. */
@@ -382,14 +480,29 @@ int main(int count, char **arguments)
     if (disk)
         mount_disk(disk);
     give_symbols();
+    stage = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    check(stage != MAP_FAILED, "mmap");
+    stage->operation = -1;
     if (what && strcmp(what, "symbols")) {
-        int passes = atoi(what);
+        int passes = atoi(what), are_together = getenv("together") != NULL;
+        if (are_together) {
+            stage->others = passes - 1;
+            shorten_turns();
+        }
         /* The kernel finishes its own start. */
         sleep(5);
-        for (int pass = 0; pass < passes; pass++) {
+        for (int pass = passes - 1; are_together && pass > 0; pass--)
+            if (fork() == 0) {
+                pin(pass);
+                begin_pass(pass);
+                accompany();
+            }
+        for (int pass = 0; pass < (are_together ? 1 : passes); pass++) {
             pid_t child = fork();
             if (child == 0) {
-                run_pass(pass, passes);
+                pin(pass);
+                begin_pass(pass);
+                run_pass();
                 sync();
                 _exit(0);
             }

@@ -7,6 +7,7 @@ mod contention;
 mod faults;
 mod hostile;
 mod kernel;
+mod lines;
 mod linux;
 mod lost;
 mod machine_code;

@@ -96,7 +96,7 @@ pub use net::DriverQueue;
 pub use os::{Os, Touch};
 pub use pcid::Pcid;
 pub use process::{Executable, Exited, Fork};
-pub use profile::{KernelProfile, LockProfile, Operation, OperationProfile, Scope};
+pub use profile::{KernelProfile, LineProfile, LockProfile, Operation, OperationProfile, Scope};
 pub use program::Program;
 pub use pthread::{UserCondition, UserMutex, UserMutexGuard};
 pub use smp::{Callees, Function};

@@ -370,6 +370,7 @@ mod tests {
             per_million,
             own_ps,
             under,
+            lines: None,
         };
         let locks = [
             lock(LockClass::RunQueue, 3 * MILLION, 400, None),

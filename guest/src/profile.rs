@@ -96,4 +96,16 @@ pub struct LockProfile {
     pub own_ps: u64,
     /// The index of the row whose lock is held then, the outermost of these.
     pub under: Option<u32>,
+    /// Cache lines of other CPUs that the section touches. `None`: not measured.
+    pub lines: Option<LineProfile>,
+}
+
+/// Cache lines that a section touches and that are not in its CPU's caches since another CPU has used them, in
+/// thousandths. The lock's own line does not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LineProfile {
+    /// Lines if the same CPU held the lock before.
+    pub stayed_milli: u32,
+    /// Lines if another CPU held the lock before.
+    pub moved_milli: u32,
 }

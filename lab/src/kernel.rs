@@ -1,6 +1,6 @@
 //! Profiles of measured kernels: read from TOML, in instructions; executed by guests, in time (`docs/kernels.md`).
 
-use holdfast_workloads::{KernelProfile, LockClass, LockProfile, Operation, OperationProfile, Scope};
+use holdfast_workloads::{KernelProfile, LineProfile, LockClass, LockProfile, Operation, OperationProfile, Scope};
 
 use crate::diagnostic::{Findings, Place, Problems};
 use crate::document::{self, Reader, Table};
@@ -28,6 +28,7 @@ struct Row {
     count: f64,
     own: f64,
     under: Option<LockClass>,
+    lines: Option<LineProfile>,
 }
 
 /// A measured kernel as in its file.
@@ -135,6 +136,7 @@ fn lock(row: &Row, rows: &[Row]) -> LockProfile {
         per_million: (row.count * 1e6) as u64,
         own_ps: picos(row.own),
         under: row.under.and_then(outer).map(|index| index as u32),
+        lines: row.lines,
     }
 }
 
@@ -151,6 +153,9 @@ fn read_row(table: &Table, place: &Place, findings: &mut Findings) -> Option<Row
     let under = reader
         .optional_text("under")
         .and_then(|text| class(&mut reader, "under", text));
+    let lines = reader
+        .optional_table("lines")
+        .map(|(table, place)| read_lines(table, place, reader.findings()));
     reader.finish();
     Some(Row {
         class: of_class?,
@@ -158,7 +163,29 @@ fn read_row(table: &Table, place: &Place, findings: &mut Findings) -> Option<Row
         count,
         own,
         under,
+        lines,
     })
+}
+
+/// Reads the cache lines of a section. Lines that other CPUs have not changed (`own`, `cold`) are part of the pace of
+/// instructions. If the lock always stayed, or always moved, both cases have the same lines.
+fn read_lines(table: &Table, place: &Place, findings: &mut Findings) -> LineProfile {
+    let mut reader = Reader::new(table, place.clone(), findings);
+    for key in ["own", "cold"] {
+        within(&mut reader, key);
+    }
+    let shared = within(&mut reader, "shared");
+    let mut optional = |key| reader.has(key).then(|| within(&mut reader, key));
+    let (stayed, moved) = (optional("elsewhere"), optional("moved"));
+    for key in ["pages", "per_page"] {
+        reader.optional_number(key);
+    }
+    reader.finish();
+    let milli = |lines: Option<f64>| ((shared + lines.unwrap_or(0.0)) * 1e3) as u32;
+    LineProfile {
+        stayed_milli: milli(stayed.or(moved)),
+        moved_milli: milli(moved.or(stayed)),
+    }
 }
 
 fn class(reader: &mut Reader<'_, '_>, key: &'static str, text: &str) -> Option<LockClass> {
@@ -238,6 +265,30 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_a_section_are_those_that_other_cpus_have_used() {
+        let lines_of = |lines: &str| {
+            let text = find(KERNELS, "linux-6.1").expect("shipped").text;
+            let (before, rest) = text.split_once(", lines = { ").expect("lines");
+            let (_, after) = rest.split_once(" }").expect("their end");
+            let text = format!("{before}, lines = {{ {lines} }}{after}");
+            let kernel = MeasuredKernel::parse("k.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
+            let mut locks = kernel.profile.operations.iter().flat_map(|operation| &operation.locks);
+            let lines = locks.find_map(|lock| lock.lines).expect("a row with lines");
+            (lines.stayed_milli, lines.moved_milli)
+        };
+        let both = "own = 5.0, cold = 9.0, shared = 0.5, elsewhere = 1.5, moved = 3.5, pages = 7.0, per_page = 0.2";
+        assert_eq!(lines_of(both), (2_000, 4_000));
+        assert_eq!(
+            lines_of("own = 5.0, cold = 9.0, shared = 0.5, elsewhere = 1.5"),
+            (2_000, 2_000)
+        );
+        assert_eq!(
+            lines_of("own = 5.0, cold = 9.0, shared = 0.0, moved = 3.5"),
+            (3_500, 3_500)
+        );
+    }
+
+    #[test]
     fn mistakes_are_reported_with_line_key_found_and_expected() {
         let text = find(KERNELS, "linux-6.1").expect("shipped").text;
         for (good, bad, expected) in [
@@ -252,6 +303,7 @@ mod tests {
             ("scope = \"node\"", "scope = \"nodes\"", ["\"nodes\"", "node"]),
             ("count = 1.0000", "count = -1.0", ["count", "from 0 to"]),
             ("own = 370", "owned = 370", ["owned", "own"]),
+            ("cold = 0.1", "cold = -0.1", ["cold", "from 0 to"]),
         ] {
             assert!(text.contains(good), "{good}");
             let problems = MeasuredKernel::parse("k.toml", &text.replacen(good, bad, 1))

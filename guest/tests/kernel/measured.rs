@@ -70,6 +70,7 @@ fn measured() -> Setup {
                 per_million,
                 own_ps: 1_000 * own_ns,
                 under,
+                lines: None,
             })
             .collect(),
     };
@@ -232,6 +233,7 @@ fn waits(operation: Operation, class: LockClass, calls: fn(&Os<SimMachine>)) -> 
         per_million: 2_000_000,
         own_ps: 2_000_000,
         under: None,
+        lines: None,
     };
     let mut setup = measured();
     (setup.pcpus, setup.vcpus, setup.is_free) = (2, 2, false);
@@ -282,6 +284,7 @@ fn locks_that_interrupt_handlers_take_are_held_with_interrupts_masked() {
             per_million: 1_000_000,
             own_ps: 10_000_000_000,
             under: None,
+            lines: None,
         }];
         let outcome = run(&setup, move |os, _| {
             os.begin();

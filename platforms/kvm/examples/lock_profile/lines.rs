@@ -51,6 +51,12 @@ impl Lines {
         Lines { of_operation, of_site }
     }
 
+    fn of_class(&self, class: &str, moved: bool) -> Vec<Section> {
+        let sites = self.of_site.iter().filter(|((_, of), _)| *of == class);
+        let sections = sites.flat_map(|(_, sections)| sections);
+        sections.filter(|section| section.moved == moved).copied().collect()
+    }
+
     /// The lines of the sections of `class` that `function` begins in `operation`. Means over too few sections are
     /// those of all operations.
     pub fn get(&self, operation: &str, function: &str, class: &'static str) -> Option<SiteLines> {
@@ -97,39 +103,41 @@ fn slope(of: &[Section]) -> Option<f64> {
     (spread >= LEAST_SPREAD * LEAST_SPREAD).then(|| sum(|pages, lines| pages * lines) / spread)
 }
 
-/// Returns a table of the sites that hold longest, on machines of several sizes.
+/// Returns a table of the classes on machines of several sizes, each with its name.
 pub fn table(machines: &[(String, Lines)]) -> String {
-    let mut text = "| site | class | CPUs | sections | own | cold | shared | elsewhere | moved | pages |\n\
-        | --- | --- | --: | --: | --: | --: | --: | --: | --: | --: |\n"
-        .to_owned();
-    let Some((_, largest)) = machines.last() else {
-        return text;
-    };
-    let held = |sections: &[Section]| sections.iter().map(|section| section.instructions).sum::<u64>();
-    let mut sites: Vec<_> = largest
-        .of_site
+    let mut text =
+        "| class | machine | stayed | cold | shared | elsewhere | pages | moved | cold | shared | elsewhere | \
+        pages |\n| --- | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |\n"
+            .to_owned();
+    let mut classes: Vec<&str> = machines
         .iter()
-        .map(|(site, sections)| (held(sections), site))
+        .flat_map(|(_, lines)| lines.of_site.keys().map(|(_, class)| *class))
         .collect();
-    sites.sort_unstable_by(|one, other| other.cmp(one));
-    for (_, (function, class)) in sites.into_iter().take(40) {
+    classes.sort_unstable();
+    classes.dedup();
+    for class in classes {
         for (name, lines) in machines {
-            let Some(found) = lines.get("", function, class) else {
-                continue;
-            };
-            let count = lines.of_site[&(function.clone(), *class)].len();
-            let shown = |lines: Option<f64>| lines.map_or_else(|| "-".to_owned(), |lines| format!("{lines:.1}"));
-            writeln!(
-                text,
-                "| {function} | {class} | {name} | {count} | {:.1} | {:.1} | {:.1} | {} | {} | {:.1} |",
-                found.own,
-                found.cold,
-                found.shared,
-                shown(found.elsewhere),
-                shown(found.moved),
-                found.pages
-            )
-            .expect("a string takes every write");
+            write!(text, "| {class} | {name} |").expect("a string takes every write");
+            for moved in [false, true] {
+                let sections = lines.of_class(class, moved);
+                let mean = |of: fn(&Section) -> u16| {
+                    let is_enough = sections.len() >= FEWEST[1];
+                    if is_enough {
+                        format!("{:.1}", mean(&sections, of))
+                    } else {
+                        "-".to_owned()
+                    }
+                };
+                let [cold, shared, elsewhere] = [
+                    mean(|section| section.cold),
+                    mean(|section| section.shared),
+                    mean(|section| section.elsewhere),
+                ];
+                let pages = mean(|section| section.pages);
+                let count = sections.len();
+                write!(text, " {count} | {cold} | {shared} | {elsewhere} | {pages} |").expect("as above");
+            }
+            text.push('\n');
         }
     }
     text

@@ -4,7 +4,7 @@
 //!        `lock_profile pack IMAGE`: prints the blocks of a disk's image that are not zero, each after its number.
 //!        `lock_profile profile SERIES RELEASE EMULATOR COUNTS SCOPES LINES`: prints the profile. COUNTS, SCOPES and
 //!        LINES name two files each, NAME.records and NAME.symbols: modules have other addresses in each boot.
-//!        `lock_profile lines LINES...`: prints the cache lines of the sections that are held longest.
+//!        `lock_profile lines LINES...`: prints the cache lines of each class's sections.
 
 mod classes;
 mod hooks;

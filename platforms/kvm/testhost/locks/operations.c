@@ -340,7 +340,7 @@ static const operation in_memory[] = {
     { "socket", 2000, begin_socket, socket_message, end_socket },
     { "futex_wake", 4000, begin_word, futex_wake, no_work },
     { "futex_turn", 1000, begin_turns, futex_round_trip, end_turns },
-    { "process", 60, no_work, short_process, no_work },
+    { "process", 40, no_work, short_process, no_work },
     { "", 0, NULL, NULL, NULL },
 };
 
@@ -402,7 +402,8 @@ static int is_fault(const operation *each) { return strstr(each->name, "fault") 
 /* Steps of an operation. The CPUs of a machine that work together are slow, and need fewer. */
 static long iterations_of(const operation *each)
 {
-    return is_fault(each) ? each->iterations - 64 : each->iterations / (stage->others ? 8 : 1);
+    long all = each->iterations - (is_fault(each) ? 64 : 0);
+    return stage->others ? all / (is_fault(each) ? 4 : 8) : all;
 }
 static long warm_steps(const operation *each)
 {

@@ -8,9 +8,9 @@ mod allocator;
 mod check;
 mod condvar;
 mod documents;
+mod each;
 #[cfg(target_os = "linux")]
 mod energy;
-mod each;
 mod mutex;
 mod once;
 mod poison;

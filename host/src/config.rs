@@ -9,9 +9,10 @@ use crate::GroupId;
 use crate::faults::Planted;
 use crate::interrupts::Inhibits;
 use crate::interrupts::apicv::ApicvConfig;
-use crate::interrupts::avic::AvicConfig;
+use crate::interrupts::avic::{AvicConfig, AvicEnable};
+use crate::linux::Linux;
 use crate::pause::config::{PauseControls, PauseHandling};
-use crate::sched::config::SchedConfig;
+use crate::sched::config::{Preempt, SchedConfig};
 
 /// Phase between the scheduler ticks of the pCPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub enum TickPhase {
 /// Parameters of the host kernel and the hypervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostConfig {
+    /// The version of the host's Linux. The other parameters are first what it implies ([`HostConfig::of`]).
+    pub kernel: Linux,
     /// Scheduler ticks of each pCPU in a second (CONFIG_HZ).
     pub hz: u32,
     /// Phase between the pCPUs' ticks.
@@ -75,6 +78,7 @@ impl HostConfig {
     /// pause-loop exiting.
     pub fn linux_3_3() -> HostConfig {
         HostConfig {
+            kernel: Linux::V3_3,
             hz: 1000,
             tick_phase: TickPhase::default(),
             sched: SchedConfig::default(),
@@ -92,6 +96,55 @@ impl HostConfig {
             tsc_hz: 2_930_000_000,
             min_timer_period_ns: 500_000,
             planted: Planted::default(),
+        }
+    }
+
+    /// Returns the parameters of `kernel`: its scheduler and preemption model, its handling of pause exits, its halt
+    /// polling, and the APIC virtualization that it uses where the CPU has it. Sources: docs/spec/host.md and
+    /// docs/spec/interrupts.md. The tick is Debian's: 250 Hz from 4.12 on, before 1000 Hz as in the published
+    /// experiments.
+    pub fn of(kernel: Linux) -> HostConfig {
+        let since = |first: Linux| kernel >= first;
+        let first = HostConfig::linux_3_3();
+        let pauses = PauseHandling::PRESETS.iter().find(|(name, _)| *name == kernel.pauses());
+        HostConfig {
+            kernel,
+            hz: if since(Linux::V4_12) { 250 } else { first.hz },
+            sched: SchedConfig {
+                // 7.0 removed "voluntary". Servers have "lazy".
+                preempt: if since(Linux::V7_3) {
+                    Preempt::Lazy
+                } else {
+                    Preempt::Voluntary
+                },
+                ..SchedConfig::of(kernel.scheduler())
+            },
+            halt_poll_ns: if since(Linux::V4_12) { 200_000 } else { 0 },
+            // 0 in 4.12, 2 in 6.12. Uncertain: the versions between.
+            halt_poll_shrink: if since(Linux::V6_12) { 2 } else { 0 },
+            pause: pauses.expect("a test looks up every kernel's handling").1,
+            avic: AvicConfig {
+                enable: if since(Linux::V6_18) {
+                    AvicEnable::Auto
+                } else {
+                    AvicEnable::Off
+                },
+                x2avic: since(Linux::V6_1),
+                hybrid: since(Linux::V6_1),
+                ..first.avic
+            },
+            idle_hlt: since(Linux::V6_18),
+            apicv: ApicvConfig {
+                enable: since(Linux::V4_12),
+                ipiv: since(Linux::V6_1),
+                ..first.apicv
+            },
+            min_timer_period_ns: if since(Linux::V4_12) {
+                200_000
+            } else {
+                first.min_timer_period_ns
+            },
+            ..first
         }
     }
 }
@@ -213,6 +266,22 @@ impl VmConfig {
     /// (`kvm_update_cpuid_runtime`).
     pub(crate) fn offers_unhalt(&self) -> bool {
         self.pv_unhalt && !self.cpu_pm
+    }
+}
+
+impl VmConfig {
+    /// Returns the features that the KVM of `kernel` offers a guest with all of them (QEMU `-cpu host`). Steal time with
+    /// its preempted flag and PV_UNHALT are offered by all versions: an older guest does not look for them.
+    pub fn of(kernel: Linux) -> VmConfig {
+        let since = |first: Linux| kernel >= first;
+        VmConfig {
+            pv_eoi: since(Linux::V4_12),
+            pv_send_ipi: since(Linux::V6_1),
+            pv_tlb_flush: since(Linux::V6_1),
+            pv_sched_yield: since(Linux::V6_1),
+            poll_control: since(Linux::V6_1),
+            ..VmConfig::default()
+        }
     }
 }
 

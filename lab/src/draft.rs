@@ -4,7 +4,7 @@
 mod checks;
 mod migration;
 
-use holdfast_host::HostConfig;
+use holdfast_host::{HostConfig, Linux};
 use holdfast_locks::LockKind;
 use holdfast_machine::Topology;
 use holdfast_sim::{Config, HostTask, Stay, Vm};
@@ -13,6 +13,7 @@ use holdfast_workloads::Boot;
 use crate::diagnostic::KeyFindings;
 use crate::extensions::Extensions;
 use crate::groups::{self, DraftGroup, Limit};
+use crate::linux::TODAY;
 use crate::profile::MachineProfile;
 use crate::slot::{Affinity, VirtualNodes};
 use checks::check_waiting;
@@ -35,6 +36,12 @@ const LIMIT_NS: u64 = 100_000 * 1_000_000_000;
 pub struct DraftVm {
     /// Name of the guest.
     pub name: String,
+    /// The version of the guest's Linux. It sets what the version implies (locks, ticks, owner spinning, rwlocks,
+    /// mmap_lock, APIC, the measured kernel whose paths it executes, and the host's features that it uses), and other
+    /// keys refine it.
+    pub kernel: Linux,
+    /// The version of the host's Linux, which offers no feature that it does not know.
+    pub host_kernel: Linux,
     /// Number of virtual CPUs.
     pub vcpus: u32,
     /// pCPUs that the vCPUs may run on.
@@ -103,10 +110,12 @@ pub struct Draft {
 }
 
 impl DraftVm {
-    /// Returns a guest of one vCPU that does nothing.
-    pub fn new(name: &str) -> DraftVm {
-        DraftVm {
+    /// Returns a guest of today with one vCPU that does nothing, on a host with the Linux `host_kernel`.
+    pub fn new(name: &str, host_kernel: Linux) -> DraftVm {
+        let mut vm = DraftVm {
             name: name.to_owned(),
+            kernel: TODAY,
+            host_kernel,
             vcpus: 1,
             affinity: Affinity::Same(Vec::new()),
             numa: VirtualNodes::One,
@@ -121,7 +130,9 @@ impl DraftVm {
             locks: Extensions::shipped().locks,
             bare_metal: false,
             inside: None,
-        }
+        };
+        vm.set_kernel(TODAY);
+        vm
     }
 
     /// Returns whether the run waits for the guest: its workload ends, and the VM is not removed.
@@ -212,7 +223,7 @@ impl Draft {
     pub(crate) fn new(machine: MachineProfile) -> Draft {
         Draft {
             machine,
-            host: HostConfig::default(),
+            host: HostConfig::of(TODAY),
             groups: Vec::new(),
             vms: Vec::new(),
             tasks: Vec::new(),

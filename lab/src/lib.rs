@@ -36,6 +36,7 @@ pub mod file;
 pub mod groups;
 pub mod kernel;
 pub mod keys;
+mod linux;
 pub mod meter;
 pub mod options;
 pub mod plan;

@@ -13,10 +13,11 @@ mod table;
 use std::collections::BTreeMap;
 
 use crate::diagnostic::{Findings, Place, nearest};
-use crate::document::Node;
+use crate::document::{Node, Value};
 use crate::draft::{Draft, DraftVm};
 use crate::extensions::Extensions;
 use crate::groups::DraftGroup;
+use crate::linux::TODAY;
 use crate::profile::MachineProfile;
 use crate::slot::{Range, Slot};
 
@@ -27,6 +28,7 @@ pub use resolved::Parameters;
 pub(crate) use resolved::resolved;
 pub use table::KEYS;
 
+use holdfast_host::Linux;
 use holdfast_machine::Costs;
 use holdfast_sim::HostTask;
 
@@ -342,6 +344,17 @@ impl<'s> Effective<'s> {
         let of = |item: &Item| item.instance == profile && matches!(KEYS[item.key].target, Target::Destination);
         let mut values = self.values.iter();
         values.find_map(|(item, (setting, _))| of(item).then_some(*setting))
+    }
+
+    /// Returns the version of the host's Linux. A name that is none is reported when it is set.
+    pub(crate) fn host_kernel(&self) -> Linux {
+        let key = position("host.kernel").ok();
+        let set = key.and_then(|key| self.values.get(&Item { key, instance: 0 }));
+        let named = set.and_then(|(setting, _)| match &setting.node.value {
+            Value::Text(name) => Linux::by_name(name),
+            _ => None,
+        });
+        named.unwrap_or(TODAY)
     }
 
     /// Sets all values in `draft`, in the order of the table. Mistakes go to `findings`.

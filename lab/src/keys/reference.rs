@@ -10,6 +10,7 @@ use crate::diagnostic::Place;
 use crate::draft::{Draft, DraftVm, new_task};
 use crate::extensions::Extensions;
 use crate::groups::{DraftGroup, SHARES_DEFAULT};
+use crate::linux::TODAY;
 use crate::profile::MachineProfile;
 use crate::shipped;
 use crate::slot::Slot;
@@ -49,7 +50,7 @@ impl Key {
                 kind: "what `host.KEY` or `machine.KEY` takes".to_owned(),
                 default: "the first host's".to_owned(),
             }),
-            Target::Host(target) => describe(target(&mut HostConfig::default())),
+            Target::Host(target) => describe(target(&mut HostConfig::of(TODAY))),
             Target::Group(target) => describe(target(&mut DraftGroup::new(""))),
             Target::Vm(target) => fresh_vms(with).into_iter().find_map(|mut vm| describe(target(&mut vm))),
             Target::Task(target) => describe(target(&mut new_task(""))),
@@ -79,12 +80,12 @@ fn fresh_vms(extensions: Extensions) -> Vec<DraftVm> {
     let with = |workload: Workload| {
         let mut vm = DraftVm {
             locks: extensions.locks,
-            ..DraftVm::new("")
+            ..DraftVm::new("", TODAY)
         };
         vm.boot.workload = workload;
         vm
     };
-    let mut grouped = DraftVm::new("");
+    let mut grouped = DraftVm::new("", TODAY);
     grouped.host.group = VmGroup::OwnWithVcpuGroups { shares: SHARES_DEFAULT };
     let mut vms: Vec<DraftVm> = Workload::all().into_iter().map(with).collect();
     vms.insert(1, grouped);

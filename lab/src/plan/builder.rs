@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use holdfast_host::Linux;
 use holdfast_sim::Config;
 
 use super::{ReadFile, hardware};
@@ -63,9 +64,10 @@ impl<'e> Builder<'e> {
         for layer in [&experiment.base, &case.settings, &variant.settings, set] {
             effective.layer(layer, names, self.findings);
         }
+        let host_kernel = effective.host_kernel();
         let mut draft = Draft {
             groups: names.groups.iter().map(|name| DraftGroup::new(name)).collect(),
-            vms: names.vms.iter().map(|name| self.vm(name)).collect(),
+            vms: names.vms.iter().map(|name| self.vm(name, host_kernel)).collect(),
             tasks: names.tasks.iter().map(|name| new_task(name)).collect(),
             ..Draft::new(self.profile(effective.profile())?)
         };
@@ -124,10 +126,10 @@ impl<'e> Builder<'e> {
         })
     }
 
-    fn vm(&self, name: &str) -> DraftVm {
+    fn vm(&self, name: &str, host_kernel: Linux) -> DraftVm {
         DraftVm {
             locks: self.extensions.locks,
-            ..DraftVm::new(name)
+            ..DraftVm::new(name, host_kernel)
         }
     }
 

@@ -64,6 +64,11 @@ macro_rules! vcpu {
 
 /// A guest's CPUs, kernel, task groups, and the features that the host offers it.
 pub(super) static GUEST: &[Key] = &[
+    key("vm.*.kernel", ("DraftVm.kernel", Target::Vm(|vm| Some(Slot::Choice(vm))))).note(
+        "It sets lock, hz, owner_spinning, rwlocks, mmap_lock, kernel_paths, ttwu_queue, wake_wide, ipi_shorthand, \
+         wait_early_preempted, pv_eoi, pv_send_ipi, pv_tlb_flush, pv_sched_yield and poll_control; these then refine \
+         it, in whatever order the file has them. Groups are the VMM's: cgroup = \"own-with-vcpu-groups\" is libvirt.",
+    ),
     key("vm.*.vcpus", vm!(U32, vcpus)).range(1.0, VCPUS_MAX as f64),
     key("vm.*.affinity", vm!(Affinity, affinity)),
     key("vm.*.numa", vm!(Nodes, numa)),
@@ -106,10 +111,9 @@ pub(super) static GUEST: &[Key] = &[
          writers spin for a running writer (3.16). \"downgrading\": page faults run while unmapping flushes \
          TLBs (4.20). \"per-vma\": page faults lock their mapping instead (6.4).",
     ),
-    key("vm.*.kernel", vm!(Choice, boot.kernel.profile)).note(
+    key("vm.*.kernel_paths", vm!(Choice, boot.kernel.profile)).note(
         "\"estimated\" is Linux 3.3 as estimated. The others are measured (docs/kernels.md): faults, mmap, munmap, \
-         files, fork, exit and wait do the work and take the spinlocks of that kernel. Other keys, such as \
-         mmap_lock, stay as set.",
+         files, fork, exit and wait do the work and take the spinlocks of that kernel. vm.*.kernel sets it.",
     ),
     key("vm.*.pcid", vm!(OptionalFlag, boot.kernel.pcid)),
     key("vm.*.idle", vm!(Choice, boot.kernel.idle)).note(

@@ -1,6 +1,6 @@
 //! Keys of the host kernel and the hypervisor.
 
-use holdfast_host::{PauseExit, PauseHandling, TickPhase};
+use holdfast_host::{HostConfig, Linux, PauseExit, PauseHandling, TickPhase};
 
 use super::key;
 use crate::keys::{Key, Target};
@@ -32,8 +32,29 @@ impl Choice for PauseHandling {
     }
 }
 
-/// The host's timer ticks.
+// Without `choices!`, since a version sets all parameters of the host, which other keys may change afterwards.
+impl Choice for HostConfig {
+    fn names(&self) -> Vec<&'static str> {
+        Linux::ALL.map(Linux::name).to_vec()
+    }
+
+    fn name(&self) -> &'static str {
+        self.kernel.name()
+    }
+
+    fn choose(&mut self, name: &str) -> bool {
+        let version = Linux::by_name(name);
+        version.map(|version| *self = HostConfig::of(version)).is_some()
+    }
+}
+
+/// The host's version and its timer ticks.
 pub(super) static HOST: &[Key] = &[
+    key("host.kernel", ("HostConfig.kernel", Target::Host(|host| Some(Slot::Choice(host))))).note(
+        "It sets scheduler and preempt, pause_exit, halt_poll and halt_poll_shrink, hz, avic, x2avic, avic_hybrid, \
+         idle_hlt, apicv, ipiv and vtd_posting (where the CPU has them), and what guests are offered. These keys then \
+         refine it, in whatever order the file has them. `run` says which do.",
+    ),
     key("host.hz", host!(U32, hz)).range(10.0, 10_000.0).unit("1/s"),
     key("host.tick_phase", host!(Choice, tick_phase)).note(
         "With \"aligned\" they coincide: `skew_tick=0`, the kernel's default. With \"half-skewed\" they are \

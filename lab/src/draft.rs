@@ -6,7 +6,7 @@ mod migration;
 
 use holdfast_host::{HostConfig, Linux};
 use holdfast_locks::LockKind;
-use holdfast_machine::Topology;
+use holdfast_machine::{Numbering, Profile, Topology};
 use holdfast_sim::{Config, HostTask, Stay, Vm};
 use holdfast_workloads::Boot;
 
@@ -142,7 +142,7 @@ impl DraftVm {
 
     /// Returns the proximity domain of each vCPU. Returns `None` if domains follow the pinning and some vCPU may run on
     /// several sockets.
-    fn domains(&self, topology: &Topology) -> Option<Vec<u32>> {
+    fn domains(&self, topology: &Topology, numbering: Numbering) -> Option<Vec<u32>> {
         let all: Vec<u32> = (0..topology.pcpus()).collect();
         let domain = |vcpu: usize| {
             let pcpus = match &self.affinity {
@@ -150,7 +150,10 @@ impl DraftVm {
                 Affinity::Each(sets) => &sets[vcpu],
             };
             let pcpus = if pcpus.is_empty() { &all } else { pcpus };
-            let mut sockets = pcpus.iter().map(|pcpu| topology.socket_of(*pcpu));
+            let mut sockets = pcpus.iter().map(|pcpu| match self.inside {
+                Some(_) => topology.socket_of(*pcpu),
+                None => topology.socket_of(numbering.index(topology, *pcpu)),
+            });
             let first = sockets.next()?;
             sockets.all(|socket| socket == first).then_some(first)
         };
@@ -168,17 +171,26 @@ impl DraftVm {
         }
     }
 
-    fn build(self, scale: f64, topology: &Topology) -> Vm {
+    fn build(self, scale: f64, machine: &Profile) -> Vm {
+        let topology = &machine.topology;
         let measured = self.is_measured();
         let domains = if self.bare_metal {
             (0..topology.pcpus()).map(|pcpu| topology.socket_of(pcpu)).collect()
         } else {
-            self.domains(topology).expect("checked")
+            self.domains(topology, machine.numbering).expect("checked")
         };
-        let affinity = match self.affinity {
+        let affinity = match self.affinity.clone() {
             Affinity::Same(cpus) if cpus.is_empty() => Vec::new(),
             Affinity::Same(cpus) => vec![cpus; self.vcpus as usize],
             Affinity::Each(sets) => sets,
+        };
+        let affinity = match self.inside {
+            // They are vCPUs of the other guest.
+            Some(_) => affinity,
+            None => affinity
+                .iter()
+                .map(|set| indexes(set, topology, machine.numbering))
+                .collect(),
         };
         let mut boot = self.boot;
         boot.workload.scale_work(scale);
@@ -204,6 +216,16 @@ impl DraftVm {
             inside: self.inside,
         }
     }
+}
+
+/// Returns the indexes of the pCPUs that users call `numbers`, in their order.
+fn indexes(numbers: &[u32], topology: &Topology, numbering: Numbering) -> Vec<u32> {
+    let mut indexes: Vec<u32> = numbers
+        .iter()
+        .map(|number| numbering.index(topology, *number))
+        .collect();
+    indexes.sort_unstable();
+    indexes
 }
 
 /// Returns a host task that never sleeps.
@@ -268,13 +290,16 @@ impl Draft {
             pause_controls: self.machine.pauses.controls(machine.frequency_hz).unwrap_or_default(),
             ..self.host
         };
-        let topology = machine.topology;
+        let tasks = self.tasks.into_iter().map(|task| HostTask {
+            affinity: indexes(&task.affinity, &machine.topology, machine.numbering),
+            ..task
+        });
         Some(Config {
-            machine,
             host,
             groups: groups::ordered(&self.groups),
-            vms: self.vms.into_iter().map(|vm| vm.build(scale, &topology)).collect(),
-            tasks: self.tasks,
+            vms: self.vms.into_iter().map(|vm| vm.build(scale, &machine)).collect(),
+            tasks: tasks.collect(),
+            machine,
             noise: self.noise,
             seed: 0,
             execute_spins: false,

@@ -52,6 +52,7 @@ pub mod stats;
 pub mod sweep;
 pub mod swept;
 pub mod tidy;
+mod topology;
 pub mod trace;
 pub mod units;
 pub mod validate;

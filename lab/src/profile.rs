@@ -7,13 +7,16 @@
 mod idle;
 
 use holdfast_host::PauseControls;
-use holdfast_machine::{ApicvModel, AvicModel, Costs, CpuModel, PauseHardware, Picos, Profile, Topology};
+use holdfast_machine::{
+    ApicvModel, AvicModel, Costs, CpuModel, Numbering, PauseHardware, Picos, Profile, Topology,
+};
 
 pub use idle::IdleProfile;
 
 use crate::amount::{Amount, Unit};
 use crate::diagnostic::{Findings, Place, Problems};
 use crate::document::{self, Reader, Table};
+use crate::shipped::{MACHINES, find};
 
 /// A cost as stated in a profile.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +40,8 @@ pub struct MachineProfile {
     pub cpu: &'static CpuModel,
     /// Sockets, cores, threads.
     pub topology: Topology,
+    /// How the host's Linux numbers the pCPUs, in affinities and in traces.
+    pub numbering: Numbering,
     /// Clock of the cores and of the time-stamp counter. Costs in cycles follow it.
     pub frequency_hz: u64,
     /// Detection of pause loops: Intel's pause-loop exiting or AMD's pause filter.
@@ -174,6 +179,7 @@ impl MachineProfile {
         Some(Profile {
             name: self.name.clone(),
             topology: self.topology,
+            numbering: self.numbering,
             frequency_hz: self.frequency_hz,
             costs: Costs::from_costs(|name| self.costs.picos(name, self.frequency_hz))?,
             idle_states: idle::build(&self.idle_states, self.frequency_hz)?,
@@ -203,6 +209,7 @@ fn read_profile(document: &Table, start: &Place, findings: &mut Findings) -> Opt
     let name = reader.shown_name("name");
     let title = reader.text("title");
     let cpu = read_cpu(&mut reader);
+    let base = read_base(&mut reader)?;
     let topology = section(&mut reader, "topology", start, |reader| {
         let mut count = |key| match reader.whole(key, 1, PCPUS_MAX) {
             None if !reader.has(key) => {
@@ -222,16 +229,28 @@ fn read_profile(document: &Table, start: &Place, findings: &mut Findings) -> Opt
     let pauses = read_pauses(&mut reader, start);
     let avic = read_optional(&mut reader, "avic", AvicModel::COSTS);
     let apicv = read_optional(&mut reader, "apicv", ApicvModel::COSTS);
-    let costs = section(&mut reader, "costs", start, |reader| {
-        StatedCosts::read(reader, Costs::COSTS)
-    });
+    let costs = match &base {
+        Some(base) if !reader.has("costs") => Some(base.costs.clone()),
+        _ => section(&mut reader, "costs", start, |reader| {
+            StatedCosts::read(reader, Costs::COSTS)
+        }),
+    };
     let idle_states = idle::read(&mut reader);
     reader.finish();
+    let (avic, apicv, idle_states) = match base {
+        Some(base) => (
+            avic.map(|avic| avic.or(base.avic)),
+            apicv.map(|apicv| apicv.or(base.apicv)),
+            idle_states.map(|states| if states.is_empty() { base.idle_states } else { states }),
+        ),
+        None => (avic, apicv, idle_states),
+    };
     Some(MachineProfile {
         name: name?.to_owned(),
         title: title?.to_owned(),
         cpu: cpu?,
         topology: topology?,
+        numbering: Numbering::default(),
         frequency_hz: frequency_hz?,
         pauses: pauses?,
         avic: avic?,
@@ -239,6 +258,22 @@ fn read_profile(document: &Table, start: &Place, findings: &mut Findings) -> Opt
         costs: costs?,
         idle_states: idle_states?,
     })
+}
+
+/// Reads `base`: the shipped profile that has the tables that this one leaves out, of costs, APIC virtualization and idle
+/// states. Returns `None` after a mistake in it.
+fn read_base(reader: &mut Reader<'_, '_>) -> Option<Option<MachineProfile>> {
+    let Some(name) = reader.optional_text("base") else {
+        return Some(None);
+    };
+    let Some(shipped) = find(MACHINES, name) else {
+        let place = reader.place_of("base");
+        let expected = one_of(name, MACHINES.iter().map(|shipped| shipped.name));
+        reader.findings().add(&place, "base", format!("{name:?}"), expected);
+        return None;
+    };
+    let base = MachineProfile::parse(shipped.file, shipped.text);
+    Some(Some(base.expect("a test parses every shipped profile")))
 }
 
 /// Reads `cpu`. A profile may leave it out. Returns `None` after a mistake in it.

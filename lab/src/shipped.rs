@@ -35,7 +35,7 @@ pub static EXPERIMENTS: &[Shipped] = shipped!(
 );
 
 /// All shipped machine profiles.
-pub static MACHINES: &[Shipped] = shipped!("machines": "xeon-x5570", "nehalem-ex", "westmere-ex-8", "broadwell-2x14", "carrizo-4", "epyc-rome", "generic-x86");
+pub static MACHINES: &[Shipped] = shipped!("machines": "xeon-x5570", "nehalem-ex", "westmere-ex-8", "broadwell-2x14", "carrizo-4", "epyc-rome", "generic-x86", "xeon-2x16");
 
 /// All shipped profiles of measured kernels.
 pub static KERNELS: &[Shipped] = shipped!("kernels": "linux-6.1", "linux-6.12", "linux-6.18", "linux-7.3");
@@ -44,7 +44,7 @@ pub static KERNELS: &[Shipped] = shipped!("kernels": "linux-6.1", "linux-6.12", 
 pub const MEASURED_ON: &str = "one CPU of an Intel Xeon server";
 
 /// The profile of an experiment that names no profile.
-pub const DEFAULT_MACHINE: &str = "generic-x86";
+pub const DEFAULT_MACHINE: &str = "xeon-2x16";
 
 /// The experiment that `holdfast run` runs without a name.
 pub const DEFAULT_EXPERIMENT: &str = "kernbench-overcommit";
@@ -69,7 +69,7 @@ pub fn published() -> Vec<&'static str> {
 /// Returns whether `document` is meant as a machine profile.
 pub fn is_machine(document: &Table) -> bool {
     let has = |name: &str| document.entries.iter().any(|(key, _)| key == name);
-    has("costs") && has("topology")
+    (has("costs") || has("base")) && has("topology")
 }
 
 /// Returns whether `document` is meant as an experiment.

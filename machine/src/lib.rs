@@ -14,6 +14,7 @@ pub mod avic;
 mod cpu_model;
 pub mod iommu;
 mod lines;
+mod numbering;
 mod pause;
 mod profile;
 mod queue;
@@ -24,6 +25,7 @@ mod time;
 
 pub use cpu_model::{ApicvFeatures, AvicFeatures, CpuModel};
 pub use lines::{Access, Charge, LineId, Lines};
+pub use numbering::Numbering;
 pub use pause::{PauseDetector, PauseHardware, PauseLimit};
 pub use profile::{ApicvModel, AvicModel, Costs, IdleState, Profile, Topology, idle_exit_latency};
 pub use queue::EventQueue;

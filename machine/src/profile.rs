@@ -3,6 +3,7 @@
 //! The values come from `machines/NAME.toml`, where each has a unit and a source.
 
 use crate::avic::AvicHardware;
+use crate::numbering::Numbering;
 use crate::pause::PauseHardware;
 use crate::time::Picos;
 
@@ -255,6 +256,8 @@ pub struct Profile {
     pub name: String,
     /// Numbers of sockets, cores and threads.
     pub topology: Topology,
+    /// The numbers by which users know the pCPUs.
+    pub numbering: Numbering,
     /// Frequency of the core clock and of the time-stamp counter, in hertz.
     pub frequency_hz: u64,
     /// Costs of the machine's operations.

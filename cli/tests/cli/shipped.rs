@@ -48,7 +48,8 @@ fn what_is_listed_can_be_shown() {
             "broadwell-2x14",
             "carrizo-4",
             "epyc-rome",
-            "generic-x86"
+            "generic-x86",
+            "xeon-2x16"
         ]
     );
     let table = holdfast(&["list"]);

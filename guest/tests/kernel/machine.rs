@@ -109,6 +109,7 @@ fn profile(setup: &Setup) -> Profile {
     Profile {
         name: "test".into(),
         topology,
+        numbering: holdfast_machine::Numbering::default(),
         frequency_hz: 3_000_000_000,
         costs,
         idle_states: Vec::new(),

@@ -39,6 +39,7 @@ fn bench(benchmark: Micro, costs: Costs) -> Outcome {
                 cores: 2,
                 threads: 1,
             },
+            numbering: holdfast_machine::Numbering::default(),
             frequency_hz: 3_000_000_000,
             costs,
             idle_states: Vec::new(),

@@ -231,7 +231,7 @@ impl Draft {
             if let VirtualNodes::Each(nodes) = &vm.numa {
                 vm.check_each(&key, nodes.len(), format!("{} nodes", nodes.len()), findings);
             }
-            if vm.domains(&self.machine.topology).is_none() {
+            if vm.domains(&self.machine.topology, self.machine.numbering).is_none() {
                 let found = "\"pinned\", and a vCPU that may run on several sockets";
                 let expected = format!("vm.{}.affinity that keeps each vCPU on one socket", vm.name);
                 findings.add(&key, found, expected);

@@ -334,7 +334,17 @@ impl<'s> Effective<'s> {
 
     /// Returns the setting of the machine profile, if there is one.
     pub(crate) fn profile(&self) -> Option<&'s Setting> {
-        let key = position("machine.profile").ok()?;
+        self.first("machine.profile")
+    }
+
+    /// Returns the setting of the file with a real host's topology, if there is one.
+    pub(crate) fn topology(&self) -> Option<&'s Setting> {
+        self.first("machine.topology")
+    }
+
+    /// Returns the setting of `path`, of which there is one, for what is read before all other keys are set.
+    fn first(&self, path: &str) -> Option<&'s Setting> {
+        let key = position(path).ok()?;
         self.values.get(&Item { key, instance: 0 }).map(|(setting, _)| *setting)
     }
 
@@ -348,9 +358,7 @@ impl<'s> Effective<'s> {
 
     /// Returns the version of the host's Linux. A name that is none is reported when it is set.
     pub(crate) fn host_kernel(&self) -> Linux {
-        let key = position("host.kernel").ok();
-        let set = key.and_then(|key| self.values.get(&Item { key, instance: 0 }));
-        let named = set.and_then(|(setting, _)| match &setting.node.value {
+        let named = self.first("host.kernel").and_then(|setting| match &setting.node.value {
             Value::Text(name) => Linux::by_name(name),
             _ => None,
         });

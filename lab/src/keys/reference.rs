@@ -63,6 +63,12 @@ impl Key {
                 default: format!("{:?}", shipped::DEFAULT_MACHINE),
             };
         }
+        if self.path == "machine.topology" {
+            described = Described {
+                kind: "a file".to_owned(),
+                default: "the profile's".to_owned(),
+            };
+        }
         described
     }
 }

@@ -41,7 +41,8 @@ use std::sync::LazyLock;
 
 use super::{Key, Target};
 use crate::profile::{PCPUS_MAX, PauseDetection};
-use crate::slot::Slot;
+use crate::slot::{Slot, choices};
+use holdfast_machine::Numbering;
 
 /// All keys, in the order in which they are set.
 pub static KEYS: LazyLock<Vec<&'static Key>> = LazyLock::new(|| {
@@ -117,6 +118,12 @@ macro_rules! task {
     ($($parameter:tt)+) => { parameter!(HostTask, Task, $($parameter)+) };
 }
 
+choices!(Numbering {
+    "linux" => Numbering::Linux,
+    "siblings-adjacent" => Numbering::SiblingsAdjacent,
+    "sockets-alternate" => Numbering::SocketsAlternate,
+});
+
 static RUN: &[Key] = &[
     key("limit", parameter!(Draft, Run, Nanos, limit_ns)),
     key(
@@ -163,6 +170,20 @@ static MACHINE: &[Key] = &[
     key("machine.sockets", machine!(U32, topology.sockets)).range(1.0, PCPUS_MAX as f64),
     key("machine.cores", machine!(U32, topology.cores)).range(1.0, PCPUS_MAX as f64),
     key("machine.threads", machine!(U32, topology.threads)).range(1.0, 8.0),
+    key("machine.numbering", machine!(Choice, numbering)).note(
+        "With \"linux\" the second threads of all cores follow the first ones: on 2 sockets of 16 cores, 0 and 32 are \
+         siblings, and a socket is 0-15,32-47. With \"siblings-adjacent\" 0 and 1 are, and a socket is 0-31. With \
+         \"sockets-alternate\" the sockets have even and odd numbers.",
+    ),
+    key(
+        "machine.topology",
+        ("", Target::Machine(|machine| Some(Slot::Name(&mut machine.name)))),
+    )
+    .note(
+        "File with the output of `lscpu -p` or `virsh capabilities`, relative to the experiment's folder. It sets \
+         sockets, cores, threads and numbering, which then refine it. Where a socket has several last-level caches, \
+         each counts as a socket.",
+    ),
     key("machine.cpu", machine!(Choice, cpu)).note("The costs stay the profile's."),
     key("machine.frequency", machine!(Hertz, frequency_hz)),
     key("machine.ple", pauses!(Ple, Flag, enabled)),

@@ -18,6 +18,7 @@ use crate::groups::DraftGroup;
 use crate::keys::{Effective, Parameters, Setting, TO, resolved};
 use crate::profile::MachineProfile;
 use crate::shipped;
+use crate::topology::{self, HostTopology};
 
 /// Builds configurations. Each machine profile is read once.
 pub(super) struct Builder<'e> {
@@ -69,7 +70,7 @@ impl<'e> Builder<'e> {
             groups: names.groups.iter().map(|name| DraftGroup::new(name)).collect(),
             vms: names.vms.iter().map(|name| self.vm(name, host_kernel)).collect(),
             tasks: names.tasks.iter().map(|name| new_task(name)).collect(),
-            ..Draft::new(self.profile(effective.profile())?)
+            ..Draft::new(self.machine(&effective)?)
         };
         if let Some(other) = effective.destination_profile() {
             draft.migration.machine = Some(self.profile(Some(other))?);
@@ -133,6 +134,50 @@ impl<'e> Builder<'e> {
         }
     }
 
+    /// Returns the machine of the profile, with the topology of the file if one is named.
+    fn machine(&mut self, effective: &Effective<'_>) -> Option<MachineProfile> {
+        let mut machine = self.profile(effective.profile())?;
+        let Some(setting) = effective.topology() else {
+            return Some(machine);
+        };
+        let read = match &setting.node.value {
+            Value::Text(name) => {
+                let path = self.path(setting, name);
+                let text = match self.files.get(&path) {
+                    Some(known) => Ok(known.clone()),
+                    None => (self.read)(&path),
+                };
+                let read = text.map_err(|error| format!("{name:?} ({error})")).and_then(|text| {
+                    let read = topology::read(&text).map_err(|found| format!("{name:?}, with {found}"));
+                    self.files.insert(path, text);
+                    read
+                });
+                read
+            }
+            other => Err(other.to_string()),
+        };
+        match read {
+            Ok(HostTopology { topology, numbering }) => {
+                machine.topology = topology;
+                machine.numbering = numbering;
+                Some(machine)
+            }
+            Err(found) => {
+                let place = &setting.node.place;
+                self.findings.add(place, &setting.path, found, topology::EXPECTED);
+                None
+            }
+        }
+    }
+
+    /// Returns the path of the file that `setting` names. A path in an option is the user's, relative to the working
+    /// folder.
+    fn path(&self, setting: &Setting, name: &str) -> PathBuf {
+        let above = Path::new(&self.experiment.file).parent();
+        let folder = above.filter(|_| setting.node.place.line > 0).unwrap_or(Path::new(""));
+        folder.join(name)
+    }
+
     fn profile(&mut self, setting: Option<&Setting>) -> Option<MachineProfile> {
         let Some(setting) = setting else {
             return Some(shipped::default_machine());
@@ -143,10 +188,7 @@ impl<'e> Builder<'e> {
                 .add(&setting.node.place, &setting.path, found, "a machine profile's name");
             return None;
         };
-        // A path in an option is the user's, relative to the working folder.
-        let above = Path::new(&self.experiment.file).parent();
-        let folder = above.filter(|_| setting.node.place.line > 0).unwrap_or(Path::new(""));
-        let path = folder.join(name);
+        let path = self.path(setting, name);
         if let Some(known) = self.profiles.get(&path) {
             return known.clone();
         }

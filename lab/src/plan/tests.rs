@@ -8,6 +8,7 @@ use crate::shipped;
 
 mod guests;
 mod hardware;
+mod versions;
 
 const SMALL: &str = r#"
 name = "small"
@@ -146,7 +147,7 @@ fn messages_name_line_key_found_and_expected() {
     );
     assert_eq!(
         wrong("vcpus = 2", "affinity = [99]"),
-        "small.toml:16: vm.noise.affinity: found pCPU 99, expected pCPUs from 0 to 15 of generic-x86"
+        "small.toml:16: vm.noise.affinity: found pCPU 99, expected pCPUs from 0 to 63 of xeon-2x16"
     );
     assert_eq!(
         wrong("vcpus = 2", "affinity = [[0], [1]]"),

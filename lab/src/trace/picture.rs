@@ -1,7 +1,7 @@
 //! Draws a timeline as tracks with nested slices, instants and counters. Times are in nanoseconds.
 
 use holdfast_sim::timeline::{
-    Behind, Doing, Flow, Happening, Lock, Place, Span, Thread, Timeline, Track as Owner, VcpuTimeline,
+    Behind, Doing, Flow, Happening, Lock, PcpuTimeline, Place, Span, Thread, Timeline, Track as Owner, VcpuTimeline,
 };
 
 /// A track and its events.
@@ -51,7 +51,9 @@ pub fn draw(timeline: &Timeline) -> Vec<Track> {
         description: "Who has each physical CPU, and when it executes host code.",
         ..Track::default()
     }];
-    for (number, pcpu) in timeline.pcpus.iter().enumerate() {
+    let mut pcpus: Vec<(u32, &PcpuTimeline)> = (0..).zip(&timeline.pcpus).collect();
+    pcpus.sort_by_key(|(_, pcpu)| pcpu.number);
+    for (index, pcpu) in pcpus {
         let mut slices: Vec<Slice> = Vec::new();
         for span in &pcpu.threads {
             slices.push(slice(span, 0, artist.thread(span.what), None));
@@ -61,9 +63,9 @@ pub fn draw(timeline: &Timeline) -> Vec<Track> {
             slices.push(slice(&host, 1, "host code".to_owned(), None));
         }
         tracks.push(Track {
-            name: format!("pCPU {number}"),
+            name: format!("pCPU {}", pcpu.number),
             parent: Some(0),
-            events: merge(slices, artist.instants(Owner::Pcpu(number as u32))),
+            events: merge(slices, artist.instants(Owner::Pcpu(index))),
             ..Track::default()
         });
     }
@@ -150,6 +152,11 @@ fn merge(mut slices: Vec<Slice>, instants: Vec<Event>) -> Vec<Event> {
 struct Artist<'t>(&'t Timeline);
 
 impl Artist<'_> {
+    /// Returns the number by which users know the pCPU at `index`.
+    fn pcpu(&self, index: u32) -> u32 {
+        self.0.pcpus.get(index as usize).map_or(index, |pcpu| pcpu.number)
+    }
+
     fn vcpu(&self, vcpu: u32) -> String {
         let Some(track) = self.0.vcpus.get(vcpu as usize) else {
             return format!("vCPU {vcpu}");
@@ -221,7 +228,7 @@ impl Artist<'_> {
         let with = |words: &str, lock: Lock| (format!("{words} {}", class(lock)), Some(lock.line));
         match place {
             Place::Running { pcpu: u32::MAX } => ("on a pCPU".to_owned(), None),
-            Place::Running { pcpu } => (format!("on pCPU {pcpu}"), None),
+            Place::Running { pcpu } => (format!("on pCPU {}", self.pcpu(pcpu)), None),
             Place::Preempted { holds: Some(lock), .. } => with("preempted, holds", lock),
             Place::Preempted { awaits: Some(lock), .. } => with("preempted, waits for", lock),
             Place::Preempted { .. } => ("preempted".to_owned(), None),
@@ -287,7 +294,7 @@ impl Artist<'_> {
             Happening::TakesIpi { from, vector } => format!("takes IPI {vector:#x} of {}", self.vcpu(from)),
             Happening::Doorbells(1) => "rings a doorbell".to_owned(),
             Happening::Doorbells(count) => format!("rings {count} doorbells"),
-            Happening::HostRings(to) => format!("doorbell of pCPU {to}"),
+            Happening::HostRings(to) => format!("doorbell of pCPU {}", self.pcpu(to)),
             Happening::DoorbellMissed => "a doorbell finds it out of guest mode".to_owned(),
             Happening::Yield { to, done, to_holder } => format!(
                 "{} to {}{}",
@@ -296,8 +303,8 @@ impl Artist<'_> {
                 if to_holder { ", which holds a lock" } else { "" }
             ),
             Happening::YieldedTo(from) => format!("runs, yielded to by {}", self.vcpu(from)),
-            Happening::HostIpi(to) => format!("reschedule IPI to pCPU {to}"),
-            Happening::HostIpiArrives(from) => format!("reschedule IPI of pCPU {from}"),
+            Happening::HostIpi(to) => format!("reschedule IPI to pCPU {}", self.pcpu(to)),
+            Happening::HostIpiArrives(from) => format!("reschedule IPI of pCPU {}", self.pcpu(from)),
             Happening::Begins => "measured interval begins".to_owned(),
             Happening::Done => "measured interval ends".to_owned(),
         }

@@ -215,7 +215,8 @@ impl Assembly<'_> {
 
     fn finish(self, end: Time, vms: Vec<String>) -> Timeline {
         let (from, to) = (Time(0), end);
-        let pcpus = self.pcpus.into_iter().map(|pcpu| PcpuTimeline {
+        let pcpus = self.pcpus.into_iter().zip(0..).map(|(pcpu, number)| PcpuTimeline {
+            number,
             threads: pcpu
                 .thread
                 .map_or_else(Vec::new, |mut track| track.finish(end, from, to)),

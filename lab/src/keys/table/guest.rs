@@ -64,7 +64,11 @@ macro_rules! vcpu {
 
 /// A guest's CPUs, kernel, task groups, and the features that the host offers it.
 pub(super) static GUEST: &[Key] = &[
-    key("vm.*.kernel", ("DraftVm.kernel", Target::Vm(|vm| Some(Slot::Choice(vm))))).note(
+    key(
+        "vm.*.kernel",
+        ("DraftVm.kernel", Target::Vm(|vm| Some(Slot::Choice(vm)))),
+    )
+    .note(
         "It sets lock, hz, owner_spinning, rwlocks, mmap_lock, kernel_paths, ttwu_queue, wake_wide, ipi_shorthand, \
          wait_early_preempted, pv_eoi, pv_send_ipi, pv_tlb_flush, pv_sched_yield and poll_control; these then refine \
          it, in whatever order the file has them. Groups are the VMM's: cgroup = \"own-with-vcpu-groups\" is libvirt.",

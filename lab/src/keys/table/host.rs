@@ -50,7 +50,11 @@ impl Choice for HostConfig {
 
 /// The host's version and its timer ticks.
 pub(super) static HOST: &[Key] = &[
-    key("host.kernel", ("HostConfig.kernel", Target::Host(|host| Some(Slot::Choice(host))))).note(
+    key(
+        "host.kernel",
+        ("HostConfig.kernel", Target::Host(|host| Some(Slot::Choice(host)))),
+    )
+    .note(
         "It sets scheduler and preempt, pause_exit, halt_poll and halt_poll_shrink, hz, avic, x2avic, avic_hybrid, \
          idle_hlt, apicv, ipiv and vtd_posting (where the CPU has them), and what guests are offered. These keys then \
          refine it, in whatever order the file has them. `run` says which do.",

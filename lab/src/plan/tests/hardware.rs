@@ -17,11 +17,15 @@ fn cycles_follow_the_frequency() {
 fn nodes_follow_the_pinning_where_asked_to() {
     let text = SMALL.replacen(
         "vcpus = 2",
-        "vcpus = 2\naffinity = [[9, 10], [0]]\nnuma = \"pinned\"",
+        "vcpus = 2\naffinity = [[17, 48], [0]]\nnuma = \"pinned\"",
         1,
     );
     let vms = &plan(&text).cells[0].config.vms;
-    assert_eq!(vms[1].domains, [1, 0], "generic-x86 has 8 pCPUs on each socket");
+    assert_eq!(
+        vms[1].domains,
+        [1, 0],
+        "xeon-2x16 has 16-31 and 48-63 on its second socket"
+    );
     assert!(vms[0].domains.is_empty(), "no table by default");
     let listed = SMALL.replacen("vcpus = 2", "vcpus = 2\nnuma = [5, 5]", 1);
     assert_eq!(plan(&listed).cells[0].config.vms[1].domains, [5, 5]);
@@ -33,7 +37,7 @@ fn impossible_machines_are_refused() {
         ("[machine]\nsockets = 0", "found 0"),
         (
             "[machine]\nsockets = 200\ncores = 200",
-            "found 200 x 200 x 1 = 40000 pCPUs",
+            "found 200 x 200 x 2 = 80000 pCPUs",
         ),
         ("[machine]\nprofile = \"xeon-x5571\"", "did you mean \"xeon-x5570\"?"),
         (
@@ -136,7 +140,7 @@ fn pause_windows_that_cannot_work_are_refused() {
 #[test]
 fn bare_metal_is_the_whole_machine_and_there_is_one() {
     let bare = SMALL.replace("name = \"build\"", "name = \"build\"\nbare_metal = true");
-    let vm = &plan(&format!("{bare}[machine]\nsockets = 1\ncores = 6\n")).cells[0]
+    let vm = &plan(&format!("{bare}[machine]\nsockets = 1\ncores = 6\nthreads = 1\n")).cells[0]
         .config
         .vms[0];
     assert_eq!((vm.bare_metal, vm.vcpus), (true, 6));

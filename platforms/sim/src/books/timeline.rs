@@ -68,6 +68,8 @@ pub struct Span<T> {
 /// A pCPU's time.
 #[derive(Clone, Debug, Default)]
 pub struct PcpuTimeline {
+    /// The number by which users know it.
+    pub number: u32,
     /// The thread that had it.
     pub threads: Vec<Span<Thread>>,
     /// Host code that it executed: exits, interrupts, switches.

@@ -105,10 +105,14 @@ pub fn record_images(
         engine.books.record(recorder);
     });
     let outcome = execute(&cell, config, call_off);
-    let timeline = cell.with(|engine| {
+    let mut timeline = cell.with(|engine| {
         let (books, view) = engine.books_and_view();
         books.take_timeline(&view, outcome.is_ok())
     });
+    let machine = &config.machine;
+    for (pcpu, index) in timeline.pcpus.iter_mut().zip(0..) {
+        pcpu.number = machine.numbering.number(&machine.topology, index);
+    }
     Ok((outcome, timeline))
 }
 

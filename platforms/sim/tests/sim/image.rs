@@ -148,6 +148,7 @@ pub fn profile(cores: u32, pause_hardware: Option<PauseHardware>) -> Profile {
     Profile {
         name: "test".into(),
         topology,
+        numbering: holdfast_machine::Numbering::default(),
         frequency_hz: 2_930_000_000,
         costs: costs(),
         idle_states: Vec::new(),

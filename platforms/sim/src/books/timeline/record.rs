@@ -194,7 +194,8 @@ impl Recorder {
         for moment in &mut self.moments {
             moment.flow = moment.flow.filter(|flow| links[&flow.id] > 1);
         }
-        let pcpus = self.pcpus.iter_mut().map(|tracks| PcpuTimeline {
+        let pcpus = self.pcpus.iter_mut().zip(0..).map(|(tracks, index)| PcpuTimeline {
+            number: index,
             threads: tracks.threads.finish(to, from, to),
             host: tracks.host.finish(to, from, to),
         });

@@ -1,0 +1,97 @@
+//! How an operating system numbers the pCPUs of a machine. The simulator itself numbers them thread first, then core,
+//! then socket; users write and read the numbers of their own hosts.
+
+use crate::profile::Topology;
+
+/// How Linux numbers the pCPUs. Its numbers follow the firmware's tables of processors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Numbering {
+    /// The first thread of each core, socket by socket, then the second of each: with 2 sockets of 16 cores and 2
+    /// threads, 0 and 32 are siblings, and a socket is 0-15,32-47. Most servers.
+    #[default]
+    Linux,
+    /// The threads of a core have adjacent numbers: 0 and 1 are siblings, and a socket is 0-31. Virtual machines, and
+    /// some firmware.
+    SiblingsAdjacent,
+    /// As [`Numbering::Linux`], but the sockets alternate: with 2 sockets, one has the even numbers.
+    SocketsAlternate,
+}
+
+impl Numbering {
+    /// Every numbering.
+    pub const ALL: [Numbering; 3] = [
+        Numbering::Linux,
+        Numbering::SiblingsAdjacent,
+        Numbering::SocketsAlternate,
+    ];
+
+    /// Returns the number of the pCPU at `index`, which counts threads first, then cores, then sockets.
+    pub fn number(self, topology: &Topology, index: u32) -> u32 {
+        let Topology {
+            sockets,
+            cores,
+            threads,
+        } = *topology;
+        let (thread, core, socket) = (index % threads, index / threads % cores, index / threads / cores);
+        match self {
+            Numbering::SiblingsAdjacent => index,
+            Numbering::Linux => (thread * sockets + socket) * cores + core,
+            Numbering::SocketsAlternate => (thread * cores + core) * sockets + socket,
+        }
+    }
+
+    /// Returns the index of the pCPU that Linux calls `number`: the reverse of [`Numbering::number`].
+    pub fn index(self, topology: &Topology, number: u32) -> u32 {
+        let Topology {
+            sockets,
+            cores,
+            threads,
+        } = *topology;
+        let (thread, core, socket) = match self {
+            Numbering::SiblingsAdjacent => return number,
+            Numbering::Linux => (number / cores / sockets, number % cores, number / cores % sockets),
+            Numbering::SocketsAlternate => (number / sockets / cores, number / sockets % cores, number % sockets),
+        };
+        (socket * cores + core) * threads + thread
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn numbers_are_those_of_a_server_of_two_sockets() {
+        let topology = Topology {
+            sockets: 2,
+            cores: 16,
+            threads: 2,
+        };
+        let of = |numbering: Numbering, indexes: &[u32]| -> Vec<u32> {
+            indexes
+                .iter()
+                .map(|index| numbering.number(&topology, *index))
+                .collect()
+        };
+        // Both threads of the first two cores, and the first thread of the other socket.
+        let some = [0, 1, 2, 3, 32];
+        assert_eq!(of(Numbering::Linux, &some), [0, 32, 1, 33, 16]);
+        assert_eq!(of(Numbering::SiblingsAdjacent, &some), some);
+        assert_eq!(of(Numbering::SocketsAlternate, &some), [0, 32, 2, 34, 1]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_pcpu_has_one_number(sockets in 1_u32..5, cores in 1_u32..9, threads in 1_u32..5) {
+            let topology = Topology { sockets, cores, threads };
+            for numbering in Numbering::ALL {
+                for index in 0..topology.pcpus() {
+                    let number = numbering.number(&topology, index);
+                    prop_assert!(number < topology.pcpus());
+                    prop_assert_eq!(numbering.index(&topology, number), index);
+                }
+            }
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod new;
 #[cfg(feature = "real-host")]
 mod real_host;
 #[cfg(not(feature = "real-host"))]
@@ -15,6 +16,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use holdfast_lab::options::Options;
 use holdfast_lab::shipped::DEFAULT_EXPERIMENT;
 
+pub use new::*;
 pub use real_host::*;
 pub use submit::*;
 pub use units::*;
@@ -45,6 +47,7 @@ A dash stands for standard input where an experiment or a result file is read.
 Start with:
   holdfast run                          a kernel build next to CPU hogs, ticket and PV ticket locks
   holdfast show kernbench-overcommit    the experiment file of that run, ready to copy and edit
+  holdfast new mine.toml                an experiment about your own host and guests
   holdfast keys                         every key that an experiment can set";
 
 /// A command of the program.
@@ -64,7 +67,9 @@ pub enum Command {
     List(ListArgs),
     /// Print a shipped experiment or machine profile, ready to copy and edit
     Show(ShowArgs),
-    /// List every key that an experiment can set, with its default
+    /// Write a new experiment file with comments, from options or, on a terminal, from answers to questions
+    New(NewArgs),
+    /// List every key that an experiment can set, with its default, or search them by words
     Keys(KeysArgs),
     /// Show where the time of a run went, and whether a lock convoy took it
     Explain(ExplainArgs),
@@ -161,9 +166,14 @@ impl SelectionArgs {
     /// Returns the options of a plan that stand for these arguments.
     pub fn options(&self) -> Options {
         let mut set = self.changes.set.clone();
-        set.extend(self.zero_at.iter().map(|at| format!("zero_at=\"{at}\"")));
+        // A bare number is whole nanoseconds, as in `--set`.
+        let time = |time: &String| match time.trim().parse::<u64>() {
+            Ok(nanos) => nanos.to_string(),
+            Err(_) => format!("\"{time}\""),
+        };
+        set.extend(self.zero_at.iter().map(|at| format!("zero_at={}", time(at))));
         let every = self.migrate.iter();
-        set.extend(every.map(|every| format!("host.migration.every=\"{every}\"")));
+        set.extend(every.map(|every| format!("host.migration.every={}", time(every))));
         Options {
             seeds: self.seeds,
             first_seed: self.first_seed,
@@ -300,8 +310,9 @@ pub struct ShowArgs {
 /// Arguments of `holdfast keys`.
 #[derive(Args, Debug)]
 pub struct KeysArgs {
-    /// List only keys that contain this text
-    pub pattern: Option<String>,
+    /// List only keys with these words in their path, their meaning or their documentation, as in `keys kernel version`
+    #[arg(value_name = "WORD")]
+    pub words: Vec<String>,
     /// Format of the list
     #[arg(long, value_enum, default_value_t)]
     pub format: KeysFormat,

@@ -6,6 +6,7 @@ pub mod generated;
 pub mod keys;
 pub mod list;
 pub mod merge;
+pub mod new;
 pub mod plan;
 #[cfg(feature = "real-host")]
 pub mod real_host;

@@ -91,6 +91,7 @@ fn execute(command: &Command) -> Result<Done> {
         Command::Status(args) => commands::status::status(args),
         Command::List(args) => commands::list::list(args),
         Command::Show(args) => commands::show::show(args),
+        Command::New(args) => commands::new::new(args),
         Command::Keys(args) => commands::keys::keys(args),
         Command::Explain(args) => commands::explain::explain(args),
         Command::Compare(args) => commands::compare::compare(args),

@@ -111,6 +111,19 @@ pub struct Skipped {
     pub lack: String,
 }
 
+#[cfg(feature = "real-host")]
+impl Skipped {
+    /// Returns that `what` is skipped, since this host's KVM opens but does not run the guests of ours. Of `failure`
+    /// the first line is said, without the registers that follow it.
+    pub fn guests(what: &str, failure: &str) -> Skipped {
+        let first = failure.lines().next().unwrap_or_default();
+        Skipped {
+            what: what.to_owned(),
+            lack: format!("a KVM that runs these guests: {first}"),
+        }
+    }
+}
+
 impl fmt::Display for Skipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.what, self.lack)

@@ -270,8 +270,8 @@ impl VmConfig {
 }
 
 impl VmConfig {
-    /// Returns the features that the KVM of `kernel` offers a guest with all of them (QEMU `-cpu host`). Steal time with
-    /// its preempted flag and PV_UNHALT are offered by all versions: an older guest does not look for them.
+    /// Returns the features that the KVM of `kernel` offers a guest with all of them (QEMU `-cpu host`). Steal time
+    /// with its preempted flag and PV_UNHALT are offered by all versions: an older guest does not look for them.
     pub fn of(kernel: Linux) -> VmConfig {
         let since = |first: Linux| kernel >= first;
         VmConfig {

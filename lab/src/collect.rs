@@ -8,6 +8,7 @@ use holdfast_host::HostConfig;
 use holdfast_machine::Topology;
 use holdfast_sim::{Outcome, VmOutcome};
 
+use crate::amount::show_nanos;
 use crate::experiment::{Metric, Published, Quantity, rate_seconds};
 use crate::plan::{Cell, Plan};
 use crate::replay;
@@ -89,8 +90,14 @@ pub(crate) fn sample(plan: &Plan, vm: &VmOutcome) -> Option<f64> {
     }
 }
 
-/// Returns the first measured guest without a value in a run that succeeded, if any.
+/// Returns what a run that succeeded lacks: a moment to count from before its end, or the value of a measured guest.
 fn unmeasured(plan: &Plan, cell: &Cell, outcome: &Outcome) -> Option<String> {
+    if let Some(at) = cell.config.zero_at_ns.filter(|at| *at >= outcome.end_ns) {
+        let (at, end) = (show_nanos(at), show_nanos(outcome.end_ns));
+        return Some(format!(
+            "zero_at: found {at}, expected a moment before {end}, where the run ends"
+        ));
+    }
     let mut measured = cell
         .config
         .vms

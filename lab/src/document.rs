@@ -103,10 +103,14 @@ pub fn parse(file: &str, text: &str) -> Result<Table, Problems> {
             .lines()
             .next()
             .unwrap_or_default();
-        let found = if found.is_empty() {
-            "something else".to_owned()
-        } else {
-            format!("`{found}`")
+        let found = match (found, text.get(span.start..)) {
+            ("", Some(rest)) => match rest.chars().next() {
+                None => "the end of the file".to_owned(),
+                Some('\n' | '\r') => "the end of the line".to_owned(),
+                Some(_) => format!("`{}`", rest.lines().next().unwrap_or_default().trim_end()),
+            },
+            ("", None) => "something else".to_owned(),
+            (found, _) => format!("`{found}`"),
         };
         Problem {
             place: Place::new(&file, lines.line(span.start)),

@@ -4,7 +4,7 @@
 mod checks;
 mod migration;
 
-use holdfast_host::{HostConfig, Linux};
+use holdfast_host::{HostConfig, Linux, VmConfig};
 use holdfast_locks::LockKind;
 use holdfast_machine::{Numbering, Profile, Topology};
 use holdfast_sim::{Config, HostTask, Stay, Vm};
@@ -13,7 +13,7 @@ use holdfast_workloads::Boot;
 use crate::diagnostic::KeyFindings;
 use crate::extensions::Extensions;
 use crate::groups::{self, DraftGroup, Limit};
-use crate::linux::TODAY;
+use crate::linux::{self, TODAY};
 use crate::profile::MachineProfile;
 use crate::slot::{Affinity, VirtualNodes};
 use checks::check_waiting;
@@ -133,6 +133,29 @@ impl DraftVm {
         };
         vm.set_kernel(TODAY);
         vm
+    }
+
+    /// Sets what `version` implies for the guest's kernel, and the features that both it and the host's kernel know.
+    /// Nothing else changes: CPUs, groups, workload.
+    pub(crate) fn set_kernel(&mut self, version: Linux) {
+        self.kernel = version;
+        self.boot = Boot {
+            kernel: linux::kernel(version),
+            wait_early_preempted: version == Linux::V4_12,
+            ..self.boot.clone()
+        };
+        let offered = VmConfig::of(version.min(self.host_kernel));
+        self.host = VmConfig {
+            pv_unhalt: offered.pv_unhalt,
+            steal_time: offered.steal_time,
+            preempted_flag: offered.preempted_flag,
+            pv_eoi: offered.pv_eoi,
+            pv_send_ipi: offered.pv_send_ipi,
+            pv_tlb_flush: offered.pv_tlb_flush,
+            pv_sched_yield: offered.pv_sched_yield,
+            poll_control: offered.poll_control,
+            ..self.host
+        };
     }
 
     /// Returns whether the run waits for the guest: its workload ends, and the VM is not removed.

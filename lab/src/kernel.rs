@@ -4,7 +4,7 @@ use holdfast_workloads::{KernelProfile, LineProfile, LockClass, LockProfile, Ope
 
 use crate::diagnostic::{Findings, Place, Problems};
 use crate::document::{self, Reader, Table};
-use crate::shipped::{KERNELS, find};
+use crate::shipped::files::{KERNELS, find};
 use crate::slot::Choice;
 
 /// Time of an instruction of kernel code: one per cycle on a Xeon X5570, the CPU that all times of the guest kernel are

@@ -16,7 +16,7 @@ pub use idle::IdleProfile;
 use crate::amount::{Amount, Unit};
 use crate::diagnostic::{Findings, Place, Problems};
 use crate::document::{self, Reader, Table};
-use crate::shipped::{MACHINES, find};
+use crate::shipped::files::{MACHINES, find};
 
 /// A cost as stated in a profile.
 #[derive(Clone, Debug, PartialEq)]
@@ -260,7 +260,7 @@ fn read_profile(document: &Table, start: &Place, findings: &mut Findings) -> Opt
     })
 }
 
-/// Reads `base`: the shipped profile that has the tables that this one leaves out, of costs, APIC virtualization and idle
+/// Reads `base`: the shipped profile with the tables that this one leaves out, of costs, APIC virtualization and idle
 /// states. Returns `None` after a mistake in it.
 fn read_base(reader: &mut Reader<'_, '_>) -> Option<Option<MachineProfile>> {
     let Some(name) = reader.optional_text("base") else {

@@ -292,6 +292,9 @@ impl fmt::Display for ReadError {
             ReadError::Foreign(path, found) => {
                 let found = match found {
                     None => "no schema".to_owned(),
+                    Some(schema) if is_newer(schema) => {
+                        format!("\"schema\": {schema}, which a newer version of this program wrote")
+                    }
                     Some(schema) => format!("\"schema\": {schema}{}", made_by(schema)),
                 };
                 write!(f, "{}: found {found}, {EXPECTED}", path.display())
@@ -303,6 +306,12 @@ impl fmt::Display for ReadError {
 }
 
 impl std::error::Error for ReadError {}
+
+/// Returns whether `schema`, a JSON value, is a later version of [`SCHEMA`].
+fn is_newer(schema: &str) -> bool {
+    let version = |text: &str| text.strip_prefix("holdfast.results/")?.parse::<u64>().ok();
+    version(schema.trim_matches('"')) > version(SCHEMA)
+}
 
 /// What else a document of ours with this schema, a JSON value, may be.
 fn made_by(schema: &str) -> &'static str {

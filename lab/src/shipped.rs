@@ -1,44 +1,13 @@
 //! The experiments and machine profiles that are part of the program.
 
+pub(crate) mod files;
+
 use crate::diagnostic::{Place, Problem, Problems, one_of};
 use crate::document::{self, Table};
 use crate::experiment::Experiment;
 use crate::profile::MachineProfile;
 
-/// A file that is part of the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shipped {
-    /// Name, without `.toml`.
-    pub name: &'static str,
-    /// Name in messages.
-    pub file: &'static str,
-    /// Content of the file.
-    pub text: &'static str,
-}
-
-macro_rules! shipped {
-    ($folder:literal: $($name:literal),*) => {
-        &[$(Shipped {
-            name: $name,
-            file: concat!($folder, "/", $name, ".toml"),
-            text: include_str!(concat!("../../", $folder, "/", $name, ".toml")),
-        }),*]
-    };
-}
-
-/// All shipped experiments.
-pub static EXPERIMENTS: &[Shipped] = shipped!(
-    "experiments": "kernbench-overcommit", "pgbench-overhead", "aim7-qspinlock", "amqp-directed-yield", "boot-64",
-    "cgroup-imbalance", "lock-crossover", "directed-yield-grid", "kernel-build-contention", "avic-hackbench", "avic-tar",
-    "avic-netperf", "ipi-bench", "ebizzy-tlb", "ebizzy-wait-early", "linux-pvspin", "linux-hackbench",
-    "live-migration", "dbench-overcommit", "nested-kernbench"
-);
-
-/// All shipped machine profiles.
-pub static MACHINES: &[Shipped] = shipped!("machines": "xeon-x5570", "nehalem-ex", "westmere-ex-8", "broadwell-2x14", "carrizo-4", "epyc-rome", "generic-x86", "xeon-2x16");
-
-/// All shipped profiles of measured kernels.
-pub static KERNELS: &[Shipped] = shipped!("kernels": "linux-6.1", "linux-6.12", "linux-6.18", "linux-7.3");
+pub use files::{EXPERIMENTS, KERNELS, MACHINES, Shipped, find};
 
 /// The CPU of the experiments' `cpu_seconds`.
 pub const MEASURED_ON: &str = "one CPU of an Intel Xeon server";
@@ -48,11 +17,6 @@ pub const DEFAULT_MACHINE: &str = "xeon-2x16";
 
 /// The experiment that `holdfast run` runs without a name.
 pub const DEFAULT_EXPERIMENT: &str = "kernbench-overcommit";
-
-/// Returns the shipped file called `name`.
-pub fn find(files: &'static [Shipped], name: &str) -> Option<&'static Shipped> {
-    files.iter().find(|file| file.name == name)
-}
 
 /// Returns the names of the shipped experiments that have published figures.
 pub fn published() -> Vec<&'static str> {

@@ -1,5 +1,6 @@
 //! Parameters that keys set: their kinds, how values are read into them, and how they are shown.
 
+mod cgroup;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -11,6 +12,7 @@ use holdfast_machine::CpuModel;
 use crate::amount::{self, Amount, show_nanos};
 use crate::diagnostic::one_of;
 use crate::document::Value;
+use crate::groups::Limit;
 pub use read::{Affinity, Range, VirtualNodes};
 use read::{NODE_MAX, affinity, cpus, flag, hertz, inhibits, name_or, nanos, nodes, number, whole_number};
 
@@ -107,6 +109,10 @@ pub enum Slot<'a> {
     Nodes(&'a mut VirtualNodes),
     /// Reasons against APIC virtualization.
     Inhibits(&'a mut Inhibits),
+    /// Quota and period in the units of cgroup v2.
+    CpuMax(&'a mut Limit),
+    /// Shares as a weight of cgroup v2.
+    Weight(&'a mut u64),
 }
 
 impl Slot<'_> {
@@ -119,8 +125,9 @@ impl Slot<'_> {
         };
         match self {
             Slot::Flag(_) => "true or false".to_owned(),
+            Slot::CpuMax(_) => cgroup::EXPECTED_MAX.to_owned(),
             Slot::OptionalFlag(_) => "true, false or \"auto\"".to_owned(),
-            Slot::U32(_) | Slot::U64(_) | Slot::I8(_) => format!("a whole number{between}"),
+            Slot::U32(_) | Slot::U64(_) | Slot::I8(_) | Slot::Weight(_) => format!("a whole number{between}"),
             Slot::OptionalU32(_) => format!("a whole number{between}, or \"auto\""),
             Slot::F64(_) => format!("a number{between}"),
             Slot::Nanos(_) => amount::EXPECTED_NO_CYCLES.to_owned(),
@@ -190,6 +197,11 @@ impl Slot<'_> {
             Slot::Cpus(slot) => put(slot, cpus(value)),
             Slot::Nodes(slot) => put(slot, nodes(value)),
             Slot::Inhibits(slot) => put(slot, inhibits(value)?),
+            Slot::CpuMax(slot) => put(slot, cgroup::limit(value)),
+            Slot::Weight(slot) => put(
+                slot,
+                whole.and_then(|weight| weight.try_into().ok()).map(cgroup::shares),
+            ),
         };
         if done { Ok(()) } else { Err(expected) }
     }
@@ -210,7 +222,7 @@ impl Slot<'_> {
         match self {
             Slot::U32(_) | Slot::OptionalU32(_) => whole(0.0, f64::from(u32::MAX)),
             Slot::I8(_) => whole(f64::from(i8::MIN), f64::from(i8::MAX)),
-            Slot::U64(_) => whole(0.0, i64::MAX as f64),
+            Slot::U64(_) | Slot::Weight(_) => whole(0.0, i64::MAX as f64),
             Slot::Nanos(_) | Slot::OptionalNanos(_) => {
                 in_unit(&["", "ps", "ns", "us", "ms", "s"], "0 to 2^64 ns (584 years)")
             }
@@ -249,6 +261,8 @@ impl Slot<'_> {
             Slot::Affinity(Affinity::Same(cpus)) => format!("{cpus:?}"),
             Slot::Affinity(Affinity::Each(sets)) => format!("{sets:?}"),
             Slot::Cpus(cpus) => format!("{cpus:?}"),
+            Slot::CpuMax(limit) => cgroup::show_limit(limit),
+            Slot::Weight(shares) => cgroup::weight(**shares).to_string(),
             Slot::Nodes(VirtualNodes::One) => "\"one\"".to_owned(),
             Slot::Nodes(VirtualNodes::Pinned) => "\"pinned\"".to_owned(),
             Slot::Nodes(VirtualNodes::Each(nodes)) => format!("{nodes:?}"),

@@ -103,10 +103,12 @@ fn problem(option: &str, found: String, expected: String) -> TraceError {
 }
 
 fn nanos(option: &str, text: &str) -> Result<u64, TraceError> {
-    Amount::parse(text).and_then(Amount::nanos).ok_or_else(|| {
-        let expected = "a time with its unit (ns, us, ms or s), such as \"250 ms\"";
-        problem(option, format!("{text:?}"), expected.to_owned())
-    })
+    let bare = text.trim().parse().ok();
+    bare.or_else(|| Amount::parse(text).and_then(Amount::nanos))
+        .ok_or_else(|| {
+            let expected = "a time with its unit (ns, us, ms or s), such as \"250 ms\", or whole nanoseconds";
+            problem(option, format!("{text:?}"), expected.to_owned())
+        })
 }
 
 /// Runs the first cell of `plan` with its first seed, and records it.

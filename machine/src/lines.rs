@@ -10,8 +10,9 @@
 //!
 //! Deliberately absent: capacity and conflict evictions, prefetching, memory bandwidth.
 
-use crate::profile::{Costs, Topology};
+use crate::profile::Costs;
 use crate::time::{Picos, Time};
+use crate::topology::Topology;
 
 /// The index of a cache line in [`Lines`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

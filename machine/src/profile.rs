@@ -3,44 +3,10 @@
 //! The values come from `machines/NAME.toml`, where each has a unit and a source.
 
 use crate::avic::AvicHardware;
-use crate::numbering::Numbering;
+
 use crate::pause::PauseHardware;
 use crate::time::Picos;
-
-/// The numbers of sockets, cores and threads. pCPUs are numbered thread first, then core, then socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Topology {
-    /// Number of sockets, each with one last-level cache.
-    ///
-    /// At least 1.
-    pub sockets: u32,
-    /// Number of cores per socket.
-    ///
-    /// At least 1.
-    pub cores: u32,
-    /// Number of hardware threads per core.
-    ///
-    /// At least 1.
-    pub threads: u32,
-}
-
-impl Topology {
-    /// Returns the number of pCPUs.
-    pub fn pcpus(&self) -> u32 {
-        self.sockets * self.cores * self.threads
-    }
-
-    /// Returns the socket of `pcpu`, which is also its memory node.
-    pub fn socket_of(&self, pcpu: u32) -> u32 {
-        pcpu / (self.cores * self.threads)
-    }
-
-    /// Returns the other threads of the core of `pcpu`.
-    pub fn siblings_of(&self, pcpu: u32) -> impl Iterator<Item = u32> + use<> {
-        let first = pcpu - pcpu % self.threads;
-        (first..first + self.threads).filter(move |&other| other != pcpu)
-    }
-}
+use crate::topology::{Numbering, Topology};
 
 /// Defines the costs of a part of the machine once: the fields with their documentation, their names for the readers of
 /// profiles, and the struct made from costs by name. Fields that are no costs follow in `with`.
@@ -289,21 +255,5 @@ mod tests {
         let exits = [0, 1, 2, 19, 20, 599, 600, 1_000_000].map(|idle| idle_exit_latency(&states, us(idle)));
         assert_eq!(exits, [0, 0, 2, 2, 10, 10, 133, 133].map(us));
         assert_eq!(idle_exit_latency(&[], us(1_000)), Picos::ZERO);
-    }
-
-    #[test]
-    fn pcpus_are_numbered_thread_first_then_core_then_socket() {
-        let topology = Topology {
-            sockets: 3,
-            cores: 4,
-            threads: 2,
-        };
-        assert_eq!(topology.pcpus(), 24);
-        let sockets: Vec<u32> = (0..24).map(|pcpu| topology.socket_of(pcpu)).collect();
-        assert_eq!(sockets, [[0; 8], [1; 8], [2; 8]].concat());
-        let siblings: Vec<Vec<u32>> = (8..11).map(|pcpu| topology.siblings_of(pcpu).collect()).collect();
-        assert_eq!(siblings, [[9], [8], [11]]);
-        let alone = Topology { threads: 1, ..topology };
-        assert_eq!(alone.siblings_of(5).count(), 0);
     }
 }

@@ -84,7 +84,8 @@ impl MergeFormat {
 /// Arguments of `holdfast merge`.
 #[derive(Args, Debug)]
 pub struct MergeArgs {
-    /// Files with records, units and the plan, and folders of --cache; at least one file has the plan
+    /// Files with records, units and the plan, folders with such files (*.jsonl), and folders of --cache; at least one
+    /// file has the plan
     #[arg(required = true)]
     pub inputs: Vec<PathBuf>,
     /// Format of the results on standard output

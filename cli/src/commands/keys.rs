@@ -1,6 +1,7 @@
 //! `holdfast keys`.
 
-use holdfast_lab::keys::{self, KEYS};
+use holdfast_lab::keys::search::fit;
+use holdfast_lab::keys::{self, KEYS, Key, search};
 use serde::Serialize;
 
 use crate::Done;
@@ -29,29 +30,33 @@ struct List {
 
 /// Lists the keys that an experiment can set.
 pub fn keys(args: &KeysArgs) -> Result<Done> {
-    let all = KEYS.iter().map(|key| key.path.to_owned());
-    let mut all = all.chain(keys::costs().map(|(name, _)| format!("machine.costs.{name}")));
-    if let Some(pattern) = &args.pattern {
+    let words = args.words.join(" ");
+    let costs = || {
+        let named = keys::costs().map(|(name, about)| (format!("machine.costs.{name}"), about));
+        named.filter(|(path, about)| args.words.is_empty() || fit(&words, path, about).is_some())
+    };
+    let found: Vec<&Key> = match args.words.is_empty() {
+        true => KEYS.iter().copied().collect(),
+        false => search(&words, extensions()),
+    };
+    if !args.words.is_empty() {
         if args.format == KeysFormat::Markdown {
-            return Err(Refused::misplaced("a pattern", "--format table").into());
+            return Err(Refused::misplaced("a word", "--format table").into());
         }
-        if !all.any(|path| path.contains(pattern.as_str())) {
-            return Err(Refused::instead(format!("{pattern:?}"), "a part of a key (`holdfast keys` lists all)").into());
+        if found.is_empty() && costs().next().is_none() {
+            let expected = "a part of a key, a word of its documentation, or a word such as steal, overcommit, cpu.max, \
+                            vcpupin, libvirt, numa, smt (`holdfast keys` lists all)";
+            return Err(Refused::instead(format!("{words:?}"), expected).into());
         }
     }
     if args.format == KeysFormat::Markdown {
         output::raw(&keys::markdown(extensions()))?;
         return Ok(Done::Whole);
     }
-    let wanted = |path: &str| {
-        args.pattern
-            .as_ref()
-            .is_none_or(|pattern| path.contains(pattern.as_str()))
-    };
     if args.format == KeysFormat::Json {
-        return json(&wanted);
+        return json(&found, costs());
     }
-    for key in KEYS.iter().filter(|key| wanted(key.path)) {
+    for key in found {
         let described = key.describe(extensions());
         let unit = if key.unit.is_empty() {
             String::new()
@@ -66,20 +71,17 @@ pub fn keys(args: &KeysArgs) -> Result<Done> {
         ))?;
         output::line(&format!("    takes {}", described.kind))?;
     }
-    for (name, doc) in keys::costs() {
-        let path = format!("machine.costs.{name}");
-        if wanted(&path) {
-            output::line(&format!("{path}\n    {doc}"))?;
-        }
+    for (path, doc) in costs() {
+        output::line(&format!("{path}\n    {doc}"))?;
     }
     Ok(Done::Whole)
 }
 
-/// Prints the `wanted` keys as JSON.
-fn json(wanted: &dyn Fn(&str) -> bool) -> Result<Done> {
-    let costs = KEYS.iter().filter(|key| key.path.starts_with("machine.costs."));
-    let cost = costs.map(|key| key.describe(extensions())).next();
-    let keys = KEYS.iter().filter(|key| wanted(key.path)).map(|key| {
+/// Prints the keys `found` and `costs` as JSON.
+fn json(found: &[&Key], costs: impl Iterator<Item = (String, String)>) -> Result<Done> {
+    let all = KEYS.iter().filter(|key| key.path.starts_with("machine.costs."));
+    let cost = all.map(|key| key.describe(extensions())).next();
+    let keys = found.iter().map(|key| {
         let described = key.describe(extensions());
         Entry {
             key: key.path.to_owned(),
@@ -89,8 +91,8 @@ fn json(wanted: &dyn Fn(&str) -> bool) -> Result<Done> {
             about: key.doc(extensions()),
         }
     });
-    let costs = keys::costs().map(|(name, about)| Entry {
-        key: format!("machine.costs.{name}"),
+    let costs = costs.map(|(key, about)| Entry {
+        key,
         takes: cost.as_ref().map_or_else(String::new, |cost| cost.kind.clone()),
         default: cost.as_ref().map_or_else(String::new, |cost| cost.default.clone()),
         unit: "",
@@ -98,7 +100,7 @@ fn json(wanted: &dyn Fn(&str) -> bool) -> Result<Done> {
     });
     output::json(&List {
         schema: "holdfast.keys/1",
-        keys: keys.chain(costs.filter(|entry| wanted(&entry.key))).collect(),
+        keys: keys.chain(costs).collect(),
     })?;
     Ok(Done::Whole)
 }

@@ -20,6 +20,7 @@ pub fn merge(args: &MergeArgs) -> Result<Done> {
         mixed_builds: args.mixed_builds,
         skip_damaged: args.skip_damaged,
     };
+    output::check(args.missing.as_deref())?;
     let mut inputs = units::inputs(&args.inputs, rules)?;
     for damaged in inputs.damaged.drain(..) {
         note!("left out: {damaged}");

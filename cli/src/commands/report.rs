@@ -16,6 +16,10 @@ use crate::refused::Refused;
 /// Writes a page about a result file.
 pub fn report(args: &ReportArgs) -> Result<Done> {
     let results = results::read(&args.results)?;
+    if results.cases.is_empty() {
+        let found = format!("{}, which has no case", args.results.display());
+        return Err(Refused::instead(found, "results of at least one measured guest").into());
+    }
     if let Some(folder) = &args.svg {
         return draw(args, &results, folder);
     }
@@ -57,9 +61,14 @@ fn parquet(_: &Results, _: &Path) -> Result<Done> {
 
 /// Writes the tidy tables, each as a file of the bytes that `written` returns.
 fn tables(results: &Results, folder: &Path, extension: &str, written: impl Fn(Tidy) -> Vec<u8>) -> Result<Done> {
-    for table in Tidy::ALL {
-        let path = folder.join(format!("{}.{}.{extension}", results.experiment, table.name()));
-        output::check(Some(&path))?;
+    let paths = Tidy::ALL.map(|table| {
+        let name = format!("{}.{}.{extension}", results.experiment, table.name());
+        (table, folder.join(name))
+    });
+    for (_, path) in &paths {
+        output::check(Some(path))?;
+    }
+    for (table, path) in paths {
         file::write(&path, &written(table))?;
         note!("table: {}", path.display());
     }
@@ -80,9 +89,12 @@ fn draw(args: &ReportArgs, results: &Results, folder: &Path) -> Result<Done> {
         };
         return Err(Problems(vec![problem]).into());
     }
+    let path_of = |name: &str| folder.join(name).with_extension("svg");
+    for drawing in &drawings {
+        output::check(Some(&path_of(&drawing.name)))?;
+    }
     for drawing in drawings {
-        let path = folder.join(drawing.name).with_extension("svg");
-        output::check(Some(&path))?;
+        let path = path_of(&drawing.name);
         file::write(&path, drawing.svg.as_bytes())?;
         note!("drawing: {}", path.display());
     }

@@ -12,6 +12,7 @@ use holdfast_lab::options::Adaptive;
 use holdfast_lab::plan::Plan;
 use holdfast_lab::results::{FailedRun, Results, path_in};
 use holdfast_lab::run::{Outcomes, Slots};
+use holdfast_lab::setup;
 use holdfast_lab::tidy::Tidy;
 
 use crate::Done;
@@ -159,6 +160,12 @@ pub fn print(plan: &Plan, results: &Results) -> Result<()> {
         "machine {}, {runs}, scale {}, version {VERSION}\n",
         results.machine, results.scale
     ))?;
+    if !results.are_of_real_host() {
+        for line in setup::lines(plan).into_iter().chain(setup::load(plan, results)) {
+            output::line(&line)?;
+        }
+        output::line("")?;
+    }
     let heads = display::result_heads(metric, unit);
     let mut table = output::table(heads.iter().map(String::as_str), 3);
     for case in &results.cases {

@@ -8,6 +8,7 @@
 mod destination;
 mod reference;
 mod resolved;
+pub mod search;
 mod table;
 
 use std::collections::BTreeMap;
@@ -45,6 +46,8 @@ pub struct Key {
     pub unit: &'static str,
     /// Smallest and largest number.
     pub range: Range,
+    /// Last components of the keys of which this one is another form, in other units. Empty if it is none.
+    pub form_of: &'static [&'static str],
     /// Parameter that the key sets.
     pub target: Target,
 }
@@ -109,7 +112,7 @@ impl Key {
     /// Returns what the configuration must have for the key to apply.
     fn needs(&self) -> String {
         match self.path.split('.').collect::<Vec<_>>()[..] {
-            ["vm", _, workload, _] => format!("a guest with workload = \"{workload}\""),
+            ["vm", _, workload, _] if workload != "cpu" => format!("a guest with workload = \"{workload}\""),
             ["machine", key] if key.starts_with("ple") => {
                 "an Intel CPU; an AMD CPU has the machine.pause_filter keys".to_owned()
             }
@@ -117,12 +120,20 @@ impl Key {
                 "an AMD CPU; an Intel CPU has the machine.ple keys".to_owned()
             }
             ["vm", _, "vcpu_quota" | "vcpu_period"] => "a guest with cgroup = \"own-with-vcpu-groups\"".to_owned(),
-            ["vm", _, "shares" | "quota" | "period"] => {
+            ["vm", _, "shares" | "quota" | "period"] | ["vm", _, "cpu", _] => {
                 "a guest with cgroup = \"own\" or \"own-with-vcpu-groups\"".to_owned()
             }
             _ => "a configuration that has this parameter".to_owned(),
         }
     }
+}
+
+/// Returns the keys that fit `words`, the best first: their paths, synonyms and documentation are searched.
+pub fn search(words: &str, with: Extensions) -> Vec<&'static Key> {
+    let fit = |key: &Key| search::fit(words, key.path, &key.doc(with));
+    let mut found: Vec<(search::Fit, &Key)> = KEYS.iter().filter_map(|key| Some((fit(key)?, *key))).collect();
+    found.sort_by_key(|(fit, _)| *fit);
+    found.into_iter().map(|(_, key)| key).collect()
 }
 
 /// A key of one group, guest, task or cost.
@@ -254,7 +265,16 @@ fn position(path: &str) -> Result<usize, String> {
     found.ok_or_else(|| match path {
         // Fields of the whole experiment, which have options of their own.
         "seeds" | "scale" => format!("a known key; give it by --{path}"),
-        _ => unknown(path, KEYS.iter().map(|key| key.path), ""),
+        _ => match &search::meant(path, KEYS.iter().map(|key| key.path))[..] {
+            [] => unknown(path, KEYS.iter().map(|key| key.path), ""),
+            meant => {
+                let meant: Vec<String> = meant.iter().map(|path| format!("`{path}`")).collect();
+                format!(
+                    "a known key; by its meaning {} (`holdfast keys WORD` searches)",
+                    meant.join(" or ")
+                )
+            }
+        },
     })
 }
 
@@ -322,8 +342,20 @@ impl<'s> Effective<'s> {
         }
         // The sort is stable: settings of equal precedence keep the order of the text.
         resolved.sort_by_key(|(exact, _, _)| *exact);
+        let first = settings.as_ptr_range();
         for (exact, items, setting) in resolved {
             for item in &items {
+                for other in forms(item.key) {
+                    let other = Item { key: other, ..*item };
+                    // A form in another layer is replaced.
+                    let Some((replaced, _)) = self.values.remove(&other) else {
+                        continue;
+                    };
+                    if first.contains(&std::ptr::from_ref(replaced)) {
+                        let expected = format!("one of the two forms: {} is set too", replaced.path);
+                        findings.add(&setting.node.place, &setting.path, "a key in two forms", expected);
+                    }
+                }
                 self.values.insert(*item, (setting, exact));
             }
             if !exact {
@@ -406,6 +438,21 @@ impl<'s> Effective<'s> {
     pub(crate) fn place(&self, path: &str, names: &Names, default: &Place) -> Place {
         self.set_at(path, names).unwrap_or_else(|| default.clone())
     }
+}
+
+/// Returns the indexes of the keys that are other forms of the one at `index`.
+fn forms(index: usize) -> impl Iterator<Item = usize> {
+    let (section, last) = split(KEYS[index].path);
+    let is_other = move |other: &Key| {
+        let (of, name) = split(other.path);
+        of == section && (KEYS[index].form_of.contains(&name) || other.form_of.contains(&last))
+    };
+    (0..KEYS.len()).filter(move |other| is_other(KEYS[*other]))
+}
+
+/// Splits a path into the section with its `*` and the rest.
+fn split(path: &str) -> (&str, &str) {
+    path.split_once(".*.").unwrap_or(("", path))
 }
 
 fn slot(draft: &mut Draft, item: Item) -> Option<Slot<'_>> {

@@ -33,7 +33,9 @@ fn of_destination(draft: &mut Draft) -> Parameters {
 /// key agree in its value, and a name elsewhere.
 pub(crate) fn resolved(draft: &mut Draft) -> Parameters {
     let mut parameters = Parameters::new();
-    for (key, entry) in KEYS.iter().enumerate() {
+    // Another form of keys would say their values twice.
+    let keys = KEYS.iter().enumerate().filter(|(_, entry)| entry.form_of.is_empty());
+    for (key, entry) in keys {
         let names: Vec<String> = match entry.target {
             Target::Group(_) => draft.groups.iter().map(|group| group.name.clone()).collect(),
             Target::Vm(_) => draft.vms.iter().map(|vm| vm.name.clone()).collect(),

@@ -73,6 +73,7 @@ pub(super) const fn key(path: &'static str, (field, target): (&'static str, Targ
         note: "",
         unit: "",
         range: (0.0, f64::INFINITY),
+        form_of: &[],
         target,
     }
 }
@@ -87,6 +88,11 @@ impl Key {
     /// Sets the unit of a bare number.
     const fn unit(self, unit: &'static str) -> Key {
         Key { unit, ..self }
+    }
+
+    /// States the keys of which this one is another form, by their last components.
+    const fn form_of(self, form_of: &'static [&'static str]) -> Key {
+        Key { form_of, ..self }
     }
 
     /// Sets what concerns the key only, not the field.

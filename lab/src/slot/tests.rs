@@ -23,6 +23,7 @@ impl Slot<'_> {
             Slot::Cpus(value) => *value = vec![1, 2],
             Slot::Nodes(value) => *value = VirtualNodes::Pinned,
             Slot::Inhibits(value) => value.set(Inhibit::Sev, true),
+            Slot::CpuMax(_) | Slot::Weight(_) => return false,
             Slot::Choice(_) | Slot::Lock(..) | Slot::Name(_) => return false,
         }
         true

@@ -1,7 +1,8 @@
 //! Merges records of shards and caches.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use holdfast_sim::Outcome;
 
@@ -51,11 +52,16 @@ pub struct Merged {
 pub fn inputs(paths: &[PathBuf], rules: Rules) -> Result<Inputs, Problems> {
     let mut inputs = Inputs::default();
     let mut problems = Vec::new();
+    let mut files: Vec<PathBuf> = Vec::new();
     for path in paths {
         if path.is_dir() {
             inputs.caches.push(Cache::at(path));
-            continue;
+            files.extend(line_files(path));
+        } else {
+            files.push(path.clone());
         }
+    }
+    for path in &files {
         let lines = match lines::read(path) {
             Ok(lines) => lines,
             Err(problem) => {
@@ -89,6 +95,16 @@ pub fn inputs(paths: &[PathBuf], rules: Rules) -> Result<Inputs, Problems> {
     } else {
         Err(Problems(problems))
     }
+}
+
+/// Returns the files with lines of plans and records in `folder` itself, by name. A folder that cannot be listed has
+/// none.
+fn line_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    files.retain(|path| path.is_file() && path.extension().is_some_and(|extension| extension == "jsonl"));
+    files.sort();
+    files
 }
 
 impl Inputs {

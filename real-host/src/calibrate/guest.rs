@@ -109,9 +109,12 @@ pub fn measure(
                 Err(lost) if !lost.lasting => here(bench, samples),
                 first => first,
             };
-            let sampled = sampled.map_err(|lost| CalibrateError::Unmeasured {
-                what: bench.name(),
-                why: lost.why,
+            let sampled = sampled.map_err(|lost| {
+                let (what, why) = (bench.name(), lost.why);
+                match lost.lasting {
+                    true => CalibrateError::Guests { what, why },
+                    false => CalibrateError::Unmeasured { what, why },
+                }
             })?;
             rounds.entry(bench).or_default().push(sampled);
         }

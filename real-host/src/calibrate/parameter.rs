@@ -37,6 +37,13 @@ pub enum CalibrateError {
     CalledOff,
     /// This process may use fewer than two CPUs.
     OneCpu,
+    /// This host's KVM opens, but does not run the guests that measure a figure.
+    Guests {
+        /// Name of the figure.
+        what: &'static str,
+        /// The reason.
+        why: String,
+    },
     /// A figure could not be measured.
     Unmeasured {
         /// Name of the figure.
@@ -61,7 +68,9 @@ impl fmt::Display for CalibrateError {
         match self {
             CalibrateError::CalledOff => write!(f, "called off"),
             CalibrateError::OneCpu => write!(f, "found one CPU that this process may use, expected two at least"),
-            CalibrateError::Unmeasured { what, why } => write!(f, "cannot measure {what}: {why}"),
+            CalibrateError::Guests { what, why } | CalibrateError::Unmeasured { what, why } => {
+                write!(f, "cannot measure {what}: {why}")
+            }
         }
     }
 }

@@ -100,6 +100,10 @@ pub fn run(settings: &Settings, base: &MachineProfile) -> Result<Option<Calibrat
             lack: lack.to_string(),
         }
         .into()),
+        // Where KVM opens, but does not run these guests, this machine lacks it.
+        Some(Err(CalibrateError::Guests { what, why })) => {
+            Err(Skipped::guests("calibrate --kvm", &format!("{what}: {why}")).into())
+        }
         Some(Err(error)) => Err(error.into()),
     }
 }

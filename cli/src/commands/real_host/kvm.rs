@@ -96,9 +96,10 @@ fn run(args: &KvmRunArgs) -> Result<Done> {
         return Err(Refused::instead(runs, expected).into());
     }
     output::check(args.trace.as_deref())?;
-    let kept = args.results.out.as_deref();
+    let folder = args.results.out.as_deref();
     output::check(
-        kept.map(|folder| results::path_in(folder, &plan.experiment.name))
+        folder
+            .map(|folder| results::path_in(folder, &plan.experiment.name))
             .as_deref(),
     )?;
     here::check(&plan, linux.as_ref()).map_err(Refused::OnThisHost)?;
@@ -144,6 +145,15 @@ fn run(args: &KvmRunArgs) -> Result<Done> {
     results.command = results.command.replacen("holdfast run", &command, 1);
     for failed in &mut results.failures {
         failed.replay = failed.replay.replacen("holdfast run", &command, 1);
+    }
+    let kept = results.cases.iter().any(|case| !case.samples.is_empty());
+    if let Some(failed) = results
+        .failures
+        .first()
+        .filter(|_| guests.given_up() && linux.is_none() && !kept)
+    {
+        // KVM opens, but runs no guest of ours: this machine lacks it.
+        return Err(Skipped::guests(&runs, &failed.error).into());
     }
     let done = match guests.given_up() {
         true => {

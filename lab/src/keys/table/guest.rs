@@ -1,13 +1,13 @@
 //! Keys of guests.
 
-use holdfast_host::VmGroup;
+use holdfast_host::{Linux, VmGroup};
 use holdfast_workloads::{Idle, MmapLock, OwnerSpinning, RwLocks};
 
 use super::key;
-use crate::draft::VCPUS_MAX;
+use crate::draft::{DraftVm, VCPUS_MAX};
 use crate::groups::SHARES_DEFAULT;
 use crate::keys::{Key, Target};
-use crate::slot::{Slot, choices};
+use crate::slot::{Choice, Slot, choices};
 
 choices!(OwnerSpinning {
     "everyone" => OwnerSpinning::Everyone,
@@ -39,6 +39,22 @@ choices!(VmGroup {
     "own" => VmGroup::Own { .. } => VmGroup::Own { shares: SHARES_DEFAULT },
     "own-with-vcpu-groups" => VmGroup::OwnWithVcpuGroups { .. } => VmGroup::OwnWithVcpuGroups { shares: SHARES_DEFAULT },
 });
+
+// Without `choices!`, since the version sets other keys, which may refine it.
+impl Choice for DraftVm {
+    fn names(&self) -> Vec<&'static str> {
+        Linux::ALL.map(Linux::name).to_vec()
+    }
+
+    fn name(&self) -> &'static str {
+        self.kernel.name()
+    }
+
+    fn choose(&mut self, name: &str) -> bool {
+        let version = Linux::by_name(name);
+        version.map(|version| self.set_kernel(version)).is_some()
+    }
+}
 
 /// A parameter of a guest that has a task group of its own.
 macro_rules! own {
@@ -160,6 +176,22 @@ pub(super) static GUEST: &[Key] = &[
     ),
     key("vm.*.period", own!(Nanos, limit.period_ns))
         .note("It applies to the guest's own task group (`cpu.cfs_period_us`)."),
+    key(
+        "vm.*.cpu.weight",
+        (
+            "",
+            Target::Vm(|vm| match &mut vm.host.group {
+                VmGroup::Own { shares } | VmGroup::OwnWithVcpuGroups { shares } => Some(Slot::Weight(shares)),
+                VmGroup::Root => None,
+            }),
+        ),
+    )
+    .range(1.0, 10_000.0)
+    .form_of(&["shares"])
+    .note("The key shares in the unit of cgroup v2 (`cpu.weight`): 100 is 1024 shares."),
+    key("vm.*.cpu.max", own!(CpuMax, limit))
+        .form_of(&["quota", "period"])
+        .note("The keys quota and period as in the file `cpu.max` of cgroup v2."),
     key("vm.*.vcpu_quota", vcpu!(OptionalNanos, vcpu_limit.quota_ns)).note(
         "It applies to each vCPU's task group (libvirt `vcpu_quota`), which needs cgroup = \"own-with-vcpu-groups\".",
     ),

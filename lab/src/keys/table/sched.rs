@@ -90,4 +90,17 @@ pub(super) static GROUP: &[Key] = &[
     key("group.*.quota", group!(OptionalNanos, limit.quota_ns))
         .note("It counts all pCPUs (`cpu.cfs_quota_us`): from 1 ms to one period for each pCPU."),
     key("group.*.period", group!(Nanos, limit.period_ns)).note("In Linux `cpu.cfs_period_us`."),
+    key(
+        "group.*.cpu.weight",
+        ("", Target::Group(|group| Some(Slot::Weight(&mut group.shares)))),
+    )
+    .range(1.0, 10_000.0)
+    .form_of(&["shares"])
+    .note("The key shares in the unit of cgroup v2 (`cpu.weight`): 100 is 1024 shares."),
+    key(
+        "group.*.cpu.max",
+        ("", Target::Group(|group| Some(Slot::CpuMax(&mut group.limit)))),
+    )
+    .form_of(&["quota", "period"])
+    .note("The keys quota and period as in the file `cpu.max` of cgroup v2."),
 ];

@@ -1,7 +1,40 @@
-//! How an operating system numbers the pCPUs of a machine. The simulator itself numbers them thread first, then core,
+//! The topology of a machine, and how an operating system numbers its pCPUs. The simulator itself numbers them thread first, then core,
 //! then socket; users write and read the numbers of their own hosts.
 
-use crate::profile::Topology;
+/// The numbers of sockets, cores and threads. pCPUs are numbered thread first, then core, then socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// Number of sockets, each with one last-level cache.
+    ///
+    /// At least 1.
+    pub sockets: u32,
+    /// Number of cores per socket.
+    ///
+    /// At least 1.
+    pub cores: u32,
+    /// Number of hardware threads per core.
+    ///
+    /// At least 1.
+    pub threads: u32,
+}
+
+impl Topology {
+    /// Returns the number of pCPUs.
+    pub fn pcpus(&self) -> u32 {
+        self.sockets * self.cores * self.threads
+    }
+
+    /// Returns the socket of `pcpu`, which is also its memory node.
+    pub fn socket_of(&self, pcpu: u32) -> u32 {
+        pcpu / (self.cores * self.threads)
+    }
+
+    /// Returns the other threads of the core of `pcpu`.
+    pub fn siblings_of(&self, pcpu: u32) -> impl Iterator<Item = u32> + use<> {
+        let first = pcpu - pcpu % self.threads;
+        (first..first + self.threads).filter(move |&other| other != pcpu)
+    }
+}
 
 /// How Linux numbers the pCPUs. Its numbers follow the firmware's tables of processors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,6 +112,22 @@ mod tests {
         assert_eq!(of(Numbering::Linux, &some), [0, 32, 1, 33, 16]);
         assert_eq!(of(Numbering::SiblingsAdjacent, &some), some);
         assert_eq!(of(Numbering::SocketsAlternate, &some), [0, 32, 2, 34, 1]);
+    }
+
+    #[test]
+    fn pcpus_are_numbered_thread_first_then_core_then_socket() {
+        let topology = Topology {
+            sockets: 3,
+            cores: 4,
+            threads: 2,
+        };
+        assert_eq!(topology.pcpus(), 24);
+        let sockets: Vec<u32> = (0..24).map(|pcpu| topology.socket_of(pcpu)).collect();
+        assert_eq!(sockets, [[0; 8], [1; 8], [2; 8]].concat());
+        let siblings: Vec<Vec<u32>> = (8..11).map(|pcpu| topology.siblings_of(pcpu).collect()).collect();
+        assert_eq!(siblings, [[9], [8], [11]]);
+        let alone = Topology { threads: 1, ..topology };
+        assert_eq!(alone.siblings_of(5).count(), 0);
     }
 
     proptest! {

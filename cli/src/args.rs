@@ -13,6 +13,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use holdfast_lab::filter::Filter;
 use holdfast_lab::options::Options;
 use holdfast_lab::shipped::DEFAULT_EXPERIMENT;
 
@@ -216,9 +217,14 @@ pub struct JobsArgs {
 }
 
 impl PlanArgs {
-    /// Returns whether any of these arguments was given.
+    /// Returns whether any of these arguments was given, besides those that choose cases and variants.
     pub fn is_given(&self) -> bool {
-        self.options() != Options::default() || self.jobs.jobs.is_some() || self.yes
+        let chosen = Options {
+            cases: self.selection.case.clone(),
+            variants: self.selection.variant.clone(),
+            ..Options::default()
+        };
+        self.options() != chosen || self.jobs.jobs.is_some() || self.yes
     }
 
     /// Returns the options of a plan that stand for these arguments.
@@ -271,6 +277,44 @@ pub struct ResultArgs {
     /// Write the results to DIR/EXPERIMENT.results.json; other results there are kept as EXPERIMENT.results.1.json
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Print only this guest in tables, by its name or the beginning of several names; can be given several times
+    #[arg(long, value_name = "NAME")]
+    pub guest: Vec<String>,
+}
+
+impl ResultArgs {
+    /// Returns the filter that stands for these arguments.
+    pub fn filter(&self) -> Filter {
+        Filter {
+            guests: self.guest.clone(),
+            ..Filter::default()
+        }
+    }
+}
+
+/// The part of a result file that is shown. Each name is one, or the beginning of several.
+#[derive(Args, Debug)]
+pub struct FilterArgs {
+    /// Show only this case, with each of its swept values; can be given several times
+    #[arg(long, value_name = "NAME")]
+    pub case: Vec<String>,
+    /// Show only this variant; can be given several times
+    #[arg(long, value_name = "NAME")]
+    pub variant: Vec<String>,
+    /// Show only this guest, or identical guests by their common name; can be given several times
+    #[arg(long, value_name = "NAME")]
+    pub guest: Vec<String>,
+}
+
+impl FilterArgs {
+    /// Returns the filter that stands for these arguments.
+    pub fn filter(&self) -> Filter {
+        Filter {
+            cases: self.case.clone(),
+            variants: self.variant.clone(),
+            guests: self.guest.clone(),
+        }
+    }
 }
 
 /// Arguments of `holdfast run`.
@@ -340,7 +384,10 @@ pub struct ExplainArgs {
     pub results: String,
     #[command(flatten)]
     pub plan: PlanArgs,
-    /// Also show the guests that are not measured
+    /// Show only this guest, or identical guests by their common name; can be given several times
+    #[arg(long, value_name = "NAME")]
+    pub guest: Vec<String>,
+    /// Show everything: guests that are not measured, small causes, all locks, guests without convoys
     #[arg(long)]
     pub all: bool,
     /// Show all counters
@@ -365,9 +412,8 @@ pub struct ReportArgs {
     /// Write the charts as SVG files to this folder, instead of the page
     #[arg(long, value_name = "DIR", conflicts_with = "out")]
     pub svg: Option<PathBuf>,
-    /// Draw only cases whose names start with START; can be given several times
-    #[arg(long, value_name = "START", requires = "svg")]
-    pub case: Vec<String>,
+    #[command(flatten)]
+    pub filter: FilterArgs,
     /// Write tidy tables as CSV files to this folder, instead of the page: samples, lost time, counters
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "svg"])]
     pub csv: Option<PathBuf>,
@@ -421,10 +467,14 @@ pub struct CompareArgs {
     /// The variant that the others of A are compared with [default: its first]
     #[arg(long, value_name = "VARIANT", conflicts_with = "b")]
     pub baseline: Option<String>,
-    /// Compare the values of this swept key with its first one, as in --along host.hz; intervals are corrected for the
-    /// number of comparisons
-    #[arg(long, value_name = "KEY", conflicts_with_all = ["b", "baseline"])]
+    /// Compare the values of this swept key with its first one, as in --along host.hz; `variant` stands for the variants
+    #[arg(long, value_name = "KEY", conflicts_with = "b")]
     pub along: Option<String>,
+    #[command(flatten)]
+    pub filter: FilterArgs,
+    /// Show each comparison with means and interval, and identical guests one by one
+    #[arg(long)]
+    pub all: bool,
     /// Format of the comparison
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,

@@ -1,11 +1,19 @@
 //! Comparison of results: two files cell by cell, or the variants of one file within each case.
+//!
+//! All comparisons of one call are made together: with 95 % confidence all of their intervals contain the true ratios.
+
+mod judgment;
+mod matrix;
 
 use std::fmt;
 
 use serde::Serialize;
 
 use crate::results::{Case, Results};
-use crate::stats::{self, Comparison, Verdict};
+use crate::stats::{self, Comparison};
+
+pub use judgment::Judgment;
+pub use matrix::{Change, Line, Matrix};
 
 /// Comparison of B with A.
 #[derive(Clone, Debug, Serialize)]
@@ -28,19 +36,17 @@ pub struct Row {
     pub mean_b: Option<f64>,
     /// Statistical comparison; null if a side has no samples.
     pub comparison: Option<Comparison>,
+    /// What the comparison found; null if a side has no samples.
+    pub judgment: Option<Judgment>,
     /// Whether B is proven better (`true`), proven worse (`false`), or neither.
     pub better: Option<bool>,
 }
 
 impl Row {
-    fn new(a: &Case, b: &Case) -> Row {
-        let comparison = stats::compare(a.samples(), b.samples());
-        let lower_is_better = a.better == "lower";
-        let better = comparison.and_then(|comparison| match comparison.verdict {
-            Verdict::Lower => Some(lower_is_better),
-            Verdict::Higher => Some(!lower_is_better),
-            Verdict::Identical | Verdict::NoDifferenceProven | Verdict::TooFewSamples => None,
-        });
+    /// Compares `b` with `a`, as one of `count` comparisons.
+    fn new(count: usize, (a, b): (&Case, &Case)) -> Row {
+        let comparison = stats::compare_among(count, a.samples(), b.samples());
+        let judgment = comparison.map(|comparison| Judgment::of(&comparison, &a.better));
         Row {
             case: a.case.clone(),
             variant_a: a.variant.clone(),
@@ -51,7 +57,8 @@ impl Row {
             mean_a: a.mean,
             mean_b: b.mean,
             comparison,
-            better,
+            judgment,
+            better: judgment.and_then(Judgment::better),
         }
     }
 }
@@ -61,14 +68,30 @@ impl Row {
 pub struct Compared {
     /// The schema, `holdfast.comparison/1`.
     pub schema: &'static str,
+    /// Number of rows, for which their intervals are corrected.
+    pub comparisons: usize,
     /// Cells that both sides have.
     pub rows: Vec<Row>,
+    /// Variants by guests, with identical guests together.
+    pub matrix: Matrix,
     /// Remarks: cells that only one side has, and other reasons to doubt the comparison.
     pub remarks: Vec<String>,
 }
 
 /// Schema of a comparison.
 pub const SCHEMA: &str = "holdfast.comparison/1";
+
+impl Compared {
+    fn new(pairs: &[(&Case, &Case)], matrix: Matrix, remarks: Vec<String>) -> Compared {
+        Compared {
+            schema: SCHEMA,
+            comparisons: pairs.len(),
+            rows: pairs.iter().map(|pair| Row::new(pairs.len(), *pair)).collect(),
+            matrix,
+            remarks,
+        }
+    }
+}
 
 /// Reason why two files cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,7 +140,7 @@ impl std::error::Error for CompareError {}
 /// If the files have no cell in common, or not in the same unit.
 pub fn files(a: &Results, b: &Results) -> Result<Compared, CompareError> {
     let mut remarks = doubts(a, b);
-    let mut rows = Vec::new();
+    let mut pairs = Vec::new();
     for left in &a.cases {
         let (case, variant, vm) = left.id();
         let Some(right) = b.cases.iter().find(|right| right.id() == left.id()) else {
@@ -131,7 +154,7 @@ pub fn files(a: &Results, b: &Results) -> Result<Compared, CompareError> {
                 left.metric, left.unit
             )));
         }
-        rows.push(Row::new(left, right));
+        pairs.push((left, right));
     }
     for right in b
         .cases
@@ -141,14 +164,10 @@ pub fn files(a: &Results, b: &Results) -> Result<Compared, CompareError> {
         let (case, variant, vm) = right.id();
         remarks.push(format!("only in B: {case} / {variant} / {vm}"));
     }
-    if rows.is_empty() {
+    if pairs.is_empty() {
         return Err(CompareError::NothingInCommon);
     }
-    Ok(Compared {
-        schema: SCHEMA,
-        rows,
-        remarks,
-    })
+    Ok(Compared::new(&pairs, Matrix::of_files(a, b), remarks))
 }
 
 /// Remark about samples from a real host.
@@ -204,20 +223,15 @@ pub fn variants(results: &Results, baseline: Option<&str>) -> Result<Compared, C
             known,
         });
     }
-    let mut rows = Vec::new();
-    for case in results.cases.iter().filter(|case| case.variant != base) {
+    let others = results.cases.iter().filter(|case| case.variant != base);
+    let pairs = others.filter_map(|case| {
         let twin = |other: &&Case| other.case == case.case && other.vm == case.vm && other.variant == base;
-        if let Some(a) = results.cases.iter().find(twin) {
-            rows.push(Row::new(a, case));
-        }
-    }
+        Some((results.cases.iter().find(twin)?, case))
+    });
     let mut remarks = Vec::new();
     if results.are_of_real_host() {
         remarks.push(format!("these are {REAL_HOST}"));
     }
-    Ok(Compared {
-        schema: SCHEMA,
-        rows,
-        remarks,
-    })
+    let matrix = Matrix::of_variants(results, base);
+    Ok(Compared::new(&pairs.collect::<Vec<_>>(), matrix, remarks))
 }

@@ -1,9 +1,12 @@
 //! Numbers and results as text, for the terminal and for reports.
 
-use crate::compare::Row;
+pub mod matrix;
+
+use crate::compare::{Judgment, Row};
 use crate::explain::{Convoys, HostFigures};
 use crate::results::{Case, Results, Total};
-use crate::stats::{Method, Summary, Verdict};
+use crate::sheet::Sheet;
+use crate::stats::{Method, Summary};
 
 /// Returns `value` with four significant digits, or with all digits before its point if these are more.
 pub fn number(value: f64) -> String {
@@ -33,10 +36,13 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// Returns the column heads for results of `metric` in `unit`. The first three columns are text.
-pub fn result_heads(metric: &str, unit: &str) -> [String; 10] {
-    let mean = format!("{metric}, {unit}");
-    [
+/// Returns the table of `cases`, whose metric and unit are the same. Columns without content are left out, and the name
+/// of the only guest.
+pub fn results(cases: &[&Case]) -> Sheet {
+    let mean = cases
+        .first()
+        .map_or_else(String::new, |case| format!("{}, {}", case.metric, case.unit));
+    let heads = [
         "case",
         "variant",
         "guest",
@@ -47,12 +53,40 @@ pub fn result_heads(metric: &str, unit: &str) -> [String; 10] {
         "published (sd)",
         "ratio",
         "convoys",
-    ]
-    .map(str::to_owned)
+    ];
+    let mut sheet = Sheet::new(heads, 3);
+    sheet.rows = cases.iter().map(|case| result_row(case).to_vec()).collect();
+    sheet.with_content().without_one("guest")
+}
+
+/// Returns the cells of `results` by metric and unit, in their order.
+pub fn kinds(results: &Results) -> Vec<Vec<&Case>> {
+    let mut kinds: Vec<Vec<&Case>> = Vec::new();
+    for case in &results.cases {
+        let same = |kind: &&mut Vec<&Case>| (&kind[0].metric, &kind[0].unit) == (&case.metric, &case.unit);
+        match kinds.iter_mut().find(same) {
+            Some(kind) => kind.push(case),
+            None => kinds.push(vec![case]),
+        }
+    }
+    kinds
+}
+
+/// Returns the name of the only guest of `results`, or `None` if there are several.
+pub fn only_guest(results: &Results) -> Option<&str> {
+    let first = results.cases.first()?.vm.as_str();
+    results.cases.iter().all(|case| case.vm == first).then_some(first)
+}
+
+/// Returns the table of identical guests together.
+pub fn totals(results: &Results) -> Sheet {
+    let mut sheet = Sheet::new(TOTAL_HEADS, 3);
+    sheet.rows = results.totals.iter().map(|total| total_row(total).to_vec()).collect();
+    sheet.with_content()
 }
 
 /// Column heads of totals over identical guests. The first three columns are text.
-pub const TOTAL_HEADS: [&str; 7] = [
+const TOTAL_HEADS: [&str; 7] = [
     "case",
     "variant",
     "guests",
@@ -63,7 +97,7 @@ pub const TOTAL_HEADS: [&str; 7] = [
 ];
 
 /// Returns the row of `total` in a table of totals.
-pub fn total_row(total: &Total) -> [String; 7] {
+fn total_row(total: &Total) -> [String; 7] {
     let evenness = Summary::of(&total.evenness).map(|summary| summary.mean);
     [
         total.case.clone(),
@@ -84,14 +118,12 @@ pub const TOTALS_NOTE: &str = "Together: the sum of the guests' throughputs, or 
 pub fn result_row(case: &Case) -> [String; 10] {
     let published = case.published.as_ref().map_or_else(String::new, |published| {
         let sd = published.sd.map_or_else(String::new, |sd| format!(" ({})", number(sd)));
-        format!(
-            "{}{sd}{}",
-            number(published.mean),
-            if published.calibrate { " *" } else { "" }
-        )
+        let star = if published.calibrate { "*" } else { "" };
+        format!("{}{star}{sd}", number(published.mean))
     });
-    let range = match (case.min, case.max) {
-        (Some(min), Some(max)) => format!("{} - {}", number(min), number(max)),
+    // One sample has no spread.
+    let range = match (case.min, case.max, case.sd) {
+        (Some(min), Some(max), Some(_)) => format!("{}-{}", number(min), number(max)),
         _ => "-".to_owned(),
     };
     let convoys = match Convoys::of(case) {
@@ -105,7 +137,7 @@ pub fn result_row(case: &Case) -> [String; 10] {
         case.vm.clone(),
         optional(case.mean),
         optional(case.sd),
-        optional(case.median),
+        optional(case.median.filter(|_| case.sd.is_some())),
         range,
         published,
         case.ratio().map_or_else(String::new, |ratio| format!("{ratio:.2}")),
@@ -169,12 +201,10 @@ pub fn verdict(row: &Row) -> String {
     } else {
         ""
     };
-    let judgment = match (comparison.verdict, row.better) {
-        (Verdict::Identical, _) => return "identical, sample by sample".to_owned(),
-        (Verdict::TooFewSamples, _) => "one sample proves nothing",
-        (Verdict::NoDifferenceProven, _) => "no difference proven",
-        (_, Some(true)) => "better",
-        (_, _) => "worse",
+    let judgment = match row.judgment {
+        None => return "no samples".to_owned(),
+        Some(Judgment::Identical) => return Judgment::Identical.words().to_owned(),
+        Some(judgment) => judgment.words(),
     };
     format!("x {}{interval}: {judgment}{paired}", ratio(comparison.ratio))
 }

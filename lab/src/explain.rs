@@ -63,10 +63,15 @@ impl Convoys {
         })
     }
 
+    /// Returns whether no run had a convoy, or lost time behind preempted vCPUs.
+    pub fn is_none(&self) -> bool {
+        self.convoys == 0 && self.spun_per_work[2] < 0.1
+    }
+
     /// Returns the verdict in words.
     pub fn verdict(&self) -> &'static str {
         match self.convoys {
-            0 if self.spun_per_work[2] < 0.1 => "no convoy",
+            0 if self.is_none() => "no convoy",
             0 => "no convoy, but time is lost behind preempted vCPUs",
             convoys if convoys < self.runs => "convoys in some runs",
             _ if self.shares[0] > 0.5 => "convoys, most of the time, in every run",

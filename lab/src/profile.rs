@@ -7,9 +7,7 @@
 mod idle;
 
 use holdfast_host::PauseControls;
-use holdfast_machine::{
-    ApicvModel, AvicModel, Costs, CpuModel, Numbering, PauseHardware, Picos, Profile, Topology,
-};
+use holdfast_machine::{ApicvModel, AvicModel, Costs, CpuModel, Numbering, PauseHardware, Picos, Profile, Topology};
 
 pub use idle::IdleProfile;
 

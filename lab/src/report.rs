@@ -12,14 +12,14 @@ mod sweep;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::compare;
+use crate::compare::{self, Change, Line, Matrix};
 use crate::display::{
-    HOST_FIGURES, TOTAL_HEADS, TOTALS_NOTE, also_published, convoys_note, host_figures, number, percent, result_heads,
-    result_row, total_row, verdict,
+    self, HOST_FIGURES, TOTALS_NOTE, also_published, convoys_note, host_figures, kinds, number, percent,
 };
 use crate::doubts;
 use crate::explain::{self, Explanation, KEY_COUNTERS, KEY_HOST_COUNTERS, Row};
 use crate::results::Results;
+use crate::sheet::Sheet;
 
 /// Style sheet of drawings, which is also a part of [`STYLE`].
 const MARKS: &str = include_str!("report/marks.css");
@@ -121,38 +121,74 @@ fn doubts(results: &Results) -> Markup {
         @if !doubts.is_empty() {
             section class="warning" aria-label="Little proof" {
                 h2 { "Little proof" }
-                @for doubt in &doubts { p { (doubt) "." } }
+                @for doubt in &doubts { p { (prose(doubt)) "." } }
             }
         }
     }
 }
 
+/// Renders what is proven of the variants: a sentence, and the matrix as a heat table.
 fn summary(results: &Results) -> Markup {
     // Files with one variant have nothing to compare.
-    let rows = compare::variants(results, None)
-        .map(|compared| compared.rows)
-        .unwrap_or_default();
+    let matrix = compare::variants(results, None).map(|compared| compared.matrix);
+    let matrix = matrix.ok().filter(|matrix| !matrix.rows.is_empty());
     html! {
-        @if !rows.is_empty() {
+        @if let Some(matrix) = &matrix {
             section {
                 h2 { "Summary" }
-                ul class="verdicts" {
-                    @for row in &rows {
-                        li {
-                            b { (row.case) } " · " (row.vm) ": " b { (row.variant_b) } " against " b { (row.variant_a) } ": "
-                            span class="figure" { (verdict(row)) }
+                p class="verdict" { (display::matrix::sentence(matrix)) }
+                (heat(matrix))
+                p class="note" { (display::matrix::note(matrix)) }
+            }
+        }
+    }
+}
+
+/// Renders the matrix. The stronger the color of a cell, the larger the change that is proven.
+fn heat(matrix: &Matrix) -> Markup {
+    let sheet = display::matrix::matrix(matrix);
+    // The table has the changes of a row in the order of the columns, with one guest only its own.
+    let change = |line: &Line, column: usize| -> Option<Change> {
+        match (line.guests.len(), column) {
+            (1, 0) => line.guests[0],
+            (1, _) => None,
+            (_, 0) => line.all,
+            (_, column) => *line.guests.get(column - 1)?,
+        }
+    };
+    let marked = |line: &Line, column: usize| {
+        let found = column.checked_sub(sheet.texts).and_then(|column| change(line, column));
+        let better = found.and_then(|change| change.judgment.better());
+        let (Some(change), Some(better)) = (found, better) else {
+            return ("", String::new());
+        };
+        let strength = change.ratio().ln().abs() / HEAT_RANGE.ln();
+        let style = format!("--heat: {:.0}%", 8.0 + strength.min(1.0) * 42.0);
+        (if better { " better" } else { " worse" }, style)
+    };
+    html! {
+        div class="scroll" tabindex="0" role="region" aria-label="Variants by guests" {
+            table class="matrix" {
+                thead { tr { @for (index, head) in sheet.heads.iter().enumerate() { th scope="col" class=(kind(&sheet, index)) { (head) } } } }
+                tbody {
+                    @for (line, row) in matrix.rows.iter().zip(&sheet.rows) {
+                        tr {
+                            @for (index, cell) in row.iter().enumerate() {
+                                @let (class, style) = marked(line, index);
+                                td class={ (kind(&sheet, index)) (class) } style=[(!style.is_empty()).then_some(&style)] { (cell) }
+                            }
                         }
                     }
                 }
-                p class="note" { "Ratios of geometric means, with their 95 % confidence interval." }
             }
         }
     }
 }
 
+/// Ratio of two means that has the strongest color.
+const HEAT_RANGE: f64 = 2.0;
+
 fn table(results: &Results) -> Markup {
-    let mut kinds: Vec<(&str, &str)> = results.cases.iter().map(|case| (&*case.metric, &*case.unit)).collect();
-    kinds.dedup();
     let calibrated = results
         .cases
         .iter()
@@ -160,14 +196,10 @@ fn table(results: &Results) -> Markup {
     html! {
         section {
             h2 { "Results" }
-            @for (metric, unit) in kinds {
-                @let cases = results.cases.iter().filter(|case| (&*case.metric, &*case.unit) == (metric, unit));
-                (grid(
-                    &format!("{metric}, {} and published", result_kind(results)),
-                    &result_heads(metric, unit),
-                    cases.map(|case| result_row(case).to_vec()),
-                    3,
-                ))
+            @for cases in kinds(results) {
+                @let published = cases.iter().any(|case| case.published.is_some());
+                @let and = if published { " and published" } else { "" };
+                (grid(&format!("{}, {}{and}", cases[0].metric, result_kind(results)), &display::results(&cases)))
             }
             @for line in also_published(results) {
                 p { (line) }
@@ -188,27 +220,78 @@ fn totals(results: &Results) -> Markup {
         @if !results.totals.is_empty() {
             section {
                 h2 { "Identical guests together" }
-                (grid("totals", &TOTAL_HEADS.map(str::to_owned), results.totals.iter().map(|total| total_row(total).to_vec()), 3))
+                (grid("totals", &display::totals(results)))
                 p class="note" { (TOTALS_NOTE) }
             }
         }
     }
 }
 
-/// Renders a table. The first `texts` columns are text, the others numbers.
-fn grid(caption: &str, heads: &[String], rows: impl Iterator<Item = Vec<String>>, texts: usize) -> Markup {
-    let kind = |index: usize| if index < texts { "text" } else { "number" };
+/// Returns the class of a column: names are text.
+fn kind(sheet: &Sheet, column: usize) -> &'static str {
+    if column < sheet.texts { "text" } else { "number" }
+}
+
+/// Renders a table.
+fn grid(caption: &str, sheet: &Sheet) -> Markup {
     html! {
         div class="scroll" tabindex="0" role="region" aria-label=(caption) {
             table {
                 caption { (caption) }
-                thead { tr { @for (index, head) in heads.iter().enumerate() { th scope="col" class=(kind(index)) { (head) } } } }
+                thead { tr { @for (index, head) in sheet.heads.iter().enumerate() { th scope="col" class=(kind(sheet, index)) { (head) } } } }
                 tbody {
-                    @for row in rows {
-                        tr { @for (index, cell) in row.iter().enumerate() { td class=(kind(index)) { (cell) } } }
+                    @for row in &sheet.rows {
+                        tr { @for (index, cell) in row.iter().enumerate() { td class=(kind(sheet, index)) { (cell) } } }
                     }
                 }
             }
+        }
+    }
+}
+
+/// Most cells that are columns of a table. More are rows.
+const COLUMNS_MAX: usize = 8;
+
+/// Renders named figures of cells. `corner`: what the names are.
+fn by_cell(
+    caption: &str,
+    corner: &str,
+    rows: &[&Row],
+    names: &[String],
+    cell: impl Fn(&Row, usize) -> String,
+) -> Markup {
+    let mut sheet = if rows.len() <= COLUMNS_MAX {
+        let heads = std::iter::once(corner.to_owned());
+        Sheet::new(heads.chain(rows.iter().map(|row| label(row))), 1)
+    } else {
+        // Words of a name can be in several lines.
+        let heads = names.iter().map(|name| name.replace(['_', '.'], " "));
+        Sheet::new(
+            ["case", "variant", "guest"].map(str::to_owned).into_iter().chain(heads),
+            3,
+        )
+    };
+    if sheet.texts == 1 {
+        for (index, name) in names.iter().enumerate() {
+            let cells = rows.iter().map(|row| cell(row, index));
+            sheet.rows.push(std::iter::once(name.clone()).chain(cells).collect());
+        }
+    } else {
+        for row in rows {
+            let labels = [row.case.clone(), row.variant.clone(), row.vm.clone()];
+            let cells = (0..names.len()).map(|index| cell(row, index));
+            sheet.rows.push(labels.into_iter().chain(cells).collect());
+        }
+    }
+    grid(caption, &sheet)
+}
+
+/// Renders `text` so that options do not break at their dashes.
+fn prose(text: &str) -> Markup {
+    html! {
+        @for (index, word) in text.split(' ').enumerate() {
+            @if index > 0 { " " }
+            @if word.contains('-') { span class="word" { (word) } } @else { (word) }
         }
     }
 }
@@ -224,15 +307,13 @@ pub(crate) fn result_kind(results: &Results) -> &'static str {
 
 /// Renders the figures of a real host, in place of lost time and convoys.
 fn threads_of_vcpus(explanation: &Explanation) -> Markup {
-    let heads: Vec<String> = ["case", "variant", "guest"]
-        .iter()
-        .chain(&HOST_FIGURES)
-        .map(ToString::to_string)
-        .collect();
+    let heads = ["case", "variant", "guest"].into_iter().chain(HOST_FIGURES);
+    let mut sheet = Sheet::new(heads, 3);
     let rows = explanation.rows.iter().filter_map(|row| {
         let names = [row.case.clone(), row.variant.clone(), row.vm.clone()];
         Some(names.into_iter().chain(host_figures(&row.host_figures?)).collect())
     });
+    sheet.rows = rows.collect();
     html! {
         section {
             h2 { "Time of the vCPU threads on a real host" }
@@ -240,7 +321,7 @@ fn threads_of_vcpus(explanation: &Explanation) -> Markup {
                 "A real host does not record how much of this time was work, critical sections or spinning. It also does not \
                  record which vCPU held or wanted a lock when it was preempted, so convoys are not known."
             }
-            (grid("vCPU threads from start to end, mean of the runs", &heads, rows, 3))
+            (grid("vCPU threads from start to end, mean of the runs", &sheet))
         }
     }
 }
@@ -257,23 +338,28 @@ fn convoys(explanation: &Explanation) -> Markup {
         "stalls, ms",
     ];
     let three = |values: [String; 3]| values.join(" / ");
-    let rows = explanation.rows.iter().filter_map(|row| {
-        let found = row.convoys?;
-        Some(vec![
-            row.case.clone(),
-            row.variant.clone(),
-            row.vm.clone(),
-            found.verdict().to_owned(),
-            format!("{} of {}", found.convoys, found.runs),
-            three(found.shares.map(|share| format!("{:.0}", share * 100.0))),
-            three(found.spun_per_work.map(|ratio| format!("{ratio:.2}"))),
-            three(found.stalls_ns.map(|stall| format!("{:.1}", stall as f64 / 1e6))),
-        ])
-    });
+    let mut sheet = Sheet::new(heads, 4);
+    sheet.rows = explanation
+        .rows
+        .iter()
+        .filter_map(|row| {
+            let found = row.convoys?;
+            Some(vec![
+                row.case.clone(),
+                row.variant.clone(),
+                row.vm.clone(),
+                found.verdict().to_owned(),
+                format!("{} of {}", found.convoys, found.runs),
+                three(found.shares.map(|share| format!("{:.0}", share * 100.0))),
+                three(found.spun_per_work.map(|ratio| format!("{ratio:.2}"))),
+                three(found.stalls_ns.map(|stall| format!("{:.1}", stall as f64 / 1e6))),
+            ])
+        })
+        .collect();
     html! {
         section {
             h2 { "Convoys" }
-            (grid("Convoys: least / median / most of the runs", &heads.map(str::to_owned), rows, 4))
+            (grid("Convoys: least / median / most of the runs", &sheet.without_one("guest")))
             p class="note" {
                 "A convoy is a period in which the guest's vCPUs spin behind vCPUs that are not running for longer than they work. \
                  Spun per work: the same ratio over the whole run. Stall: a period in which no vCPU of the guest works or runs \
@@ -287,18 +373,17 @@ fn convoys(explanation: &Explanation) -> Markup {
 fn blocked(explanation: &Explanation) -> Markup {
     let rows: Vec<&Row> = explanation.rows.iter().filter(|row| !row.blocked.is_empty()).collect();
     let lines = explain::blocked_lines(&rows);
-    let heads = std::iter::once("from, ns".to_owned());
-    let heads: Vec<String> = heads.chain(rows.iter().map(|row| label(row))).collect();
-    let cell = |halts: &Option<f64>| halts.map_or_else(|| "-".to_owned(), number);
-    let shown = lines.iter().map(|(from_ns, halts)| {
-        let cells = halts.iter().map(cell);
-        std::iter::once(from_ns.to_string()).chain(cells).collect()
-    });
+    let names: Vec<String> = lines.iter().map(|(from_ns, _)| from_ns.to_string()).collect();
+    let shown = |row: &Row, index: usize| {
+        let at = rows.iter().position(|other| std::ptr::eq(*other, row));
+        at.and_then(|at| lines[index].1[at])
+            .map_or_else(|| "-".to_owned(), number)
+    };
     html! {
         @if !lines.is_empty() {
             section {
                 h2 { "Halted for a spinlock" }
-                (grid("Halts per run by their length: mean of the runs at this scale", &heads, shown, 1))
+                (by_cell("Halts per run by their length: mean of the runs at this scale", "from, ns", &rows, &names, shown))
                 p class="note" { "Each line reaches up to twice its time. The last line of 31 has no end." }
             }
         }
@@ -326,18 +411,11 @@ fn counters(explanation: &Explanation) -> Markup {
 }
 
 fn per_run(caption: &str, rows: &[&Row], names: &[&str]) -> Markup {
-    let heads = std::iter::once("counter".to_owned());
-    let heads: Vec<String> = heads.chain(rows.iter().map(|row| label(row))).collect();
-    let value = |row: &Row, name: &str| {
-        let found = row.counters.iter().find(|(known, _)| known == name);
+    let owned: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    by_cell(caption, "counter", rows, &owned, |row, index| {
+        let found = row.counters.iter().find(|(known, _)| known == names[index]);
         found.map_or_else(|| "-".to_owned(), |(_, value)| number(*value))
-    };
-    let lines = names.iter().map(|name| {
-        std::iter::once((*name).to_owned())
-            .chain(rows.iter().map(|row| value(row, name)))
-            .collect()
-    });
-    grid(caption, &heads, lines, 1)
+    })
 }
 
 fn label(row: &Row) -> String {
@@ -360,7 +438,10 @@ fn definition(results: &Results) -> Markup {
 
 fn provenance(results: &Results) -> Markup {
     let seeds: Vec<String> = results.seeds.iter().map(ToString::to_string).collect();
-    let heads = ["case", "variant", "guest", "source of the published figure", "history"].map(str::to_owned);
+    let mut sheet = Sheet::new(
+        ["case", "variant", "guest", "source of the published figure", "history"],
+        3,
+    );
     let rows = results.cases.iter().map(|case| {
         let source = case.published.as_ref().map(|published| published.source.clone());
         vec![
@@ -374,6 +455,9 @@ fn provenance(results: &Results) -> Markup {
             },
         ]
     });
+    sheet.rows = rows.collect();
+    let mut sheet = sheet.with_content();
+    sheet.texts = sheet.heads.len();
     html! {
         section {
             h2 { "Provenance" }
@@ -383,9 +467,9 @@ fn provenance(results: &Results) -> Markup {
                 dt { "Seeds" } dd { (seeds.join(", ")) }
                 dt { "Scale" } dd { (results.scale) }
                 dt { "Schema" } dd { code { (results.schema) } }
-                dt { "Command to repeat" } dd { pre { (results.command) } }
+                dt { "Command to repeat" } dd { pre { (prose(&results.command)) } }
             }
-            (grid("History hashes: equal hashes mean runs that are equal bit for bit", &heads, rows, 5))
+            (grid("History hashes: equal hashes mean runs that are equal bit for bit", &sheet))
         }
     }
 }

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
-use crate::compare::CompareError;
+use crate::compare::{CompareError, Judgment};
 use crate::diagnostic::one_of;
 use crate::results::{Case, Results, Total};
-use crate::stats::{Center, Comparison, Samples, Verdict, compare_among};
+use crate::stats::{Center, Comparison, Samples, compare_among};
 use crate::swept::Swept;
 
 /// What was measured in one cell: a guest, or identical guests together.
@@ -169,6 +169,8 @@ pub struct Bought {
     pub change_percent: Option<f64>,
     /// Whether it is proven, with an interval that holds for all rows together; null if a side has no samples.
     pub comparison: Option<Comparison>,
+    /// What the comparison found; null if a side has no samples.
+    pub judgment: Option<Judgment>,
     /// Whether the other value is proven better (`true`), proven worse (`false`), or neither.
     pub better: Option<bool>,
 }
@@ -274,7 +276,7 @@ pub fn along(results: &Results, key: &str) -> Result<Along, CompareError> {
         };
         for (to, other) in others {
             let comparison = compare_among(comparisons, first.samples(), other.samples());
-            let lower_is_better = first.case.better == "lower";
+            let judgment = comparison.map(|comparison| Judgment::of(&comparison, &first.case.better));
             rows.push(Bought {
                 case: group.case.clone(),
                 variant: group.variant.clone(),
@@ -286,11 +288,8 @@ pub fn along(results: &Results, key: &str) -> Result<Along, CompareError> {
                 mean_to: other.center().map(|center| center.mean),
                 change_percent: comparison.map(|comparison| (comparison.ratio - 1.0) * 100.0),
                 comparison,
-                better: comparison.and_then(|comparison| match comparison.verdict {
-                    Verdict::Lower => Some(lower_is_better),
-                    Verdict::Higher => Some(!lower_is_better),
-                    Verdict::Identical | Verdict::NoDifferenceProven | Verdict::TooFewSamples => None,
-                }),
+                judgment,
+                better: judgment.and_then(Judgment::better),
             });
         }
     }

@@ -1,23 +1,55 @@
 //! `holdfast compare`.
 
-use holdfast_lab::compare;
+use holdfast_lab::compare::{self, Compared, Judgment};
+use holdfast_lab::display::matrix::proven;
 use holdfast_lab::display::{changes, verdict};
-use holdfast_lab::results;
+use holdfast_lab::results::{self, Results};
+use holdfast_lab::sheet::Sheet;
 use holdfast_lab::sweep::{self, Along};
 
+use super::run::compared;
 use crate::Done;
 use crate::args::{CompareArgs, Format};
 use crate::error::Result;
 use crate::output::{self, dash, optional, say};
+use crate::refused::Refused;
+
+/// The word for the variants in `--along`.
+const VARIANT: &str = "variant";
+/// Most comparisons that are shown one by one without `--all`.
+const ROWS_MAX: usize = 8;
 
 /// Compares two result files, or the variants of one.
 pub fn compare(args: &CompareArgs) -> Result<Done> {
-    let a = results::read(&args.a)?;
-    if let Some(key) = &args.along {
-        return along(&sweep::along(&a, key)?, args.format);
+    let whole = results::read(&args.a)?;
+    let key = args.along.as_deref().filter(|key| *key != VARIANT);
+    if let Some(key) = key {
+        if args.baseline.is_some() {
+            return Err(Refused::misplaced("--baseline", "--along variant, or no --along").into());
+        }
+        let shown = args.filter.filter().of(whole)?;
+        along(&sweep::along(&shown, key)?, args.format)?;
+        return Ok(Done::Whole);
     }
+    let first = whole.cases.first().map(|case| case.variant.clone());
+    let baseline = if args.b.is_some() {
+        None
+    } else {
+        args.baseline.clone().or(first)
+    };
+    let filter = args.filter.filter();
+    let one_by_one = |mut results: Results| {
+        if args.all {
+            results.totals.clear();
+        }
+        results
+    };
+    let a = one_by_one(filter.with(whole, baseline.as_deref())?);
     let compared = match &args.b {
-        Some(b) => compare::files(&a, &results::read(b)?)?,
+        Some(b) => {
+            let b = one_by_one(filter.of(results::read(b)?)?);
+            compare::files(&a, &b)?
+        }
         None => compare::variants(&a, args.baseline.as_deref())?,
     };
     match args.format {
@@ -27,44 +59,61 @@ pub fn compare(args: &CompareArgs) -> Result<Done> {
             }
             output::json(&compared)?;
         }
-        Format::Table => {
-            let mut table = output::table(
-                "case | guest | A | B | mean A | mean B | unit | B against A".split(" | "),
-                4,
-            );
-            for row in &compared.rows {
-                table.add_row([
-                    row.case.clone(),
-                    row.vm.clone(),
-                    row.variant_a.clone(),
-                    row.variant_b.clone(),
-                    optional(row.mean_a),
-                    optional(row.mean_b),
-                    row.unit.clone(),
-                    verdict(row),
-                ]);
-            }
-            output::line(&table.to_string())?;
-            output::line("\nRatios are of geometric means; in brackets the 95 % confidence interval.")?;
-            for remark in &compared.remarks {
-                output::line(&format!("Remark: {remark}."))?;
-            }
-        }
+        Format::Table => print(&compared, args.all)?,
     }
     Ok(Done::Whole)
 }
 
-/// Prints what the values of a swept key buy.
-fn along(along: &Along, format: Format) -> Result<Done> {
-    if format == Format::Json {
-        output::json(along)?;
-        return Ok(Done::Whole);
+/// Prints a comparison: verdict and matrix, then each comparison by itself.
+fn print(found: &Compared, all: bool) -> Result<()> {
+    if !found.matrix.rows.is_empty() {
+        output::line(&compared(&found.matrix))?;
     }
-    let heads = "case | variant | guest | from | to | mean | mean | unit | change, % | interval, % | better";
-    let mut table = output::table(heads.split(" | "), 5);
+    if found.rows.len() <= ROWS_MAX || all {
+        let heads = "case | guest | A | B | mean A | mean B | unit | B against A".split(" | ");
+        let mut sheet = Sheet::new(heads, 4);
+        for row in &found.rows {
+            sheet.rows.push(vec![
+                row.case.clone(),
+                row.vm.clone(),
+                row.variant_a.clone(),
+                row.variant_b.clone(),
+                optional(row.mean_a),
+                optional(row.mean_b),
+                row.unit.clone(),
+                verdict(row),
+            ]);
+        }
+        let mut table = output::table(&sheet.heads, sheet.texts);
+        table.add_rows(&sheet.rows);
+        output::line(&format!("\n{table}"))?;
+        let note = match found.comparisons {
+            0 | 1 => "Ratios are of geometric means; in brackets the 95 % confidence interval.".to_owned(),
+            count => format!(
+                "Ratios are of geometric means; in brackets their intervals: with 95 % confidence all {count} hold together."
+            ),
+        };
+        output::line(&format!("\n{}", output::wrapped(&note)))?;
+    } else {
+        let count = found.rows.len();
+        output::line(&format!("\n`--all` shows means and intervals of {count} comparisons."))?;
+    }
+    for remark in &found.remarks {
+        output::line(&output::wrapped(&format!("Remark: {remark}.")))?;
+    }
+    Ok(())
+}
+
+/// Prints what the values of a swept key buy.
+fn along(along: &Along, format: Format) -> Result<()> {
+    if format == Format::Json {
+        return output::json(along);
+    }
+    let heads = "case | variant | guest | from | to | mean | mean | unit | change, % | interval, % | proven";
+    let mut sheet = Sheet::new(heads.split(" | "), 5);
     for row in &along.rows {
         let interval = row.comparison.and_then(|comparison| comparison.interval);
-        table.add_row([
+        sheet.rows.push(vec![
             row.case.clone(),
             row.variant.clone(),
             row.vm.clone(),
@@ -75,13 +124,15 @@ fn along(along: &Along, format: Format) -> Result<Done> {
             row.unit.clone(),
             dash(row.change_percent, |change| format!("{change:+.1}")),
             dash(interval, changes),
-            dash(row.better, |better| if better { "yes" } else { "no, worse" }.to_owned()),
+            dash(row.judgment, |judgment: Judgment| proven(judgment).to_owned()),
         ]);
     }
+    let sheet = sheet.without_one("case").without_one("variant").without_one("guest");
+    let mut table = output::table(&sheet.heads, sheet.texts);
+    table.add_rows(&sheet.rows);
     output::line(&table.to_string())?;
-    output::line(&format!(
-        "\nMeans are geometric. With 95 % confidence all {} intervals hold together. A dash: neither is proven.",
+    output::line(&output::wrapped(&format!(
+        "\nMeans are geometric. With 95 % confidence all {} intervals hold together. Equal: proven to differ by less than 0.5 %.",
         along.comparisons
-    ))?;
-    Ok(Done::Whole)
+    )))
 }

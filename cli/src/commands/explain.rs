@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use comfy_table::CellAlignment;
 use holdfast_lab::display::{HOST_FIGURES, host_figures, number};
 use holdfast_lab::explain::{self, Explanation, KEY_COUNTERS, KEY_HOST_COUNTERS, Row, worth_a_trace};
+use holdfast_lab::filter::Filter;
 use holdfast_lab::results::{self, Results};
+use holdfast_lab::sheet::Sheet;
 
 use super::run::{finish, warn};
 use crate::Done;
@@ -43,60 +44,110 @@ pub fn explain(args: &ExplainArgs) -> Result<Done> {
             output::line(&counters(&rows, &KEY_HOST_COUNTERS, args.counters))?;
             output::line(&blocked(&rows))?;
         } else {
-            output::line(&shares(&rows))?;
-            output::line(&counters(&rows, &KEY_COUNTERS, args.counters))?;
-            output::line(&locks(&rows))?;
-            output::line(&blocked(&rows))?;
+            output::line(&shares(&rows, args.all))?;
+            let many = rows.len() > COLUMNS_MAX && !args.all;
+            if !many || args.counters {
+                output::line(&counters(&rows, &KEY_COUNTERS, args.counters))?;
+            }
+            if many {
+                output::line(MORE)?;
+            } else {
+                output::line(&locks(&rows, args.all))?;
+                output::line(&blocked(&rows))?;
+            }
             if args.by_seed {
                 output::line(&seeds(&rows))?;
             }
         }
     }
     if explanation.of_real_host {
-        output::line(
-            "\nTimes of the vCPUs' threads from start to end, including the boot; mean of the runs. Ran: in the guest, in exits, or \
-             polling\nbefore a halt. Ready: preempted, or woken and not yet running.",
-        )?;
+        output::line(&output::wrapped(
+            "\nTimes of the vCPUs' threads from start to end, including the boot; mean of the runs. Ran: in the guest, \
+             in exits, or polling before a halt. Ready: preempted, or woken and not yet running.",
+        ))?;
     } else {
-        convoys(&explanation)?;
-        halts(&explanation)?;
+        convoys(&explanation, args.all)?;
+        halts(&explanation, args.all)?;
     }
     Ok(done)
 }
 
+/// What is left out with many guests.
+const MORE: &str = "
+`--all` shows all causes, counters, locks and halts; --case, --variant and --guest choose some.";
+
 /// What cannot be seen from outside a guest.
 const NOT_KNOWN: &str = "\
-Not known: how much of the time was work, critical sections or spinning; which vCPU held or wanted a lock when it lost its CPU;
-whether there was a convoy. A real host cannot see these. `holdfast run` of the same experiment shows them for simulated guests.";
+Not known: how much of the time was work, critical sections or spinning; which vCPU held or wanted a
+lock when it lost its CPU; whether there was a convoy. A real host cannot see these. `holdfast run` of
+the same experiment shows them for simulated guests.";
 
-/// Returns the heads of a table's columns, a guest's each.
-fn heads(rows: &[&Row]) -> impl Iterator<Item = String> {
-    rows.iter().map(|row| format!("{} {}", row.variant, row.vm))
+/// Returns a table of guests and named figures. The guests are columns if they fit, and rows if they do not; then the
+/// variants of one guest are below each other. `corner`: what the names are.
+fn by_guest(corner: &str, rows: &[&Row], names: &[String], cell: impl Fn(usize, &Row) -> String) -> Sheet {
+    if rows.len() <= COLUMNS_MAX {
+        let columns = as_columns(corner, rows, names, &cell);
+        if output::fits(&columns) {
+            return columns;
+        }
+    }
+    let mut guests: Vec<&str> = Vec::new();
+    for row in rows {
+        if !guests.contains(&row.vm.as_str()) {
+            guests.push(&row.vm);
+        }
+    }
+    // Words of a name can be in several lines.
+    let heads = names.iter().map(|name| name.replace(['_', '.'], " "));
+    let mut sheet = Sheet::new(["guest", "variant"].map(str::to_owned).into_iter().chain(heads), 2);
+    for guest in guests {
+        for row in rows.iter().filter(|row| row.vm == guest) {
+            let cells = (0..names.len()).map(|index| cell(index, row));
+            let names = [row.vm.clone(), row.variant.clone()];
+            sheet.rows.push(names.into_iter().chain(cells).collect());
+        }
+    }
+    sheet.without_one("guest")
 }
 
-/// Returns a table with the guests as columns. Each line has a name and its `cell` for each guest.
-/// `corner`: head of the names.
-fn by_guest<'n>(
-    corner: &str,
-    rows: &[&Row],
-    names: impl IntoIterator<Item = &'n str>,
-    cell: impl Fn(&str, &Row) -> String,
-) -> String {
-    let mut table = output::table(std::iter::once(corner.to_owned()).chain(heads(rows)), 1);
-    for name in names {
-        let cells = rows.iter().map(|row| cell(name, row));
-        table.add_row(std::iter::once(name.to_owned()).chain(cells));
+/// Most guests that are columns of a table.
+const COLUMNS_MAX: usize = 8;
+
+/// Returns a table whose columns are the guests.
+fn as_columns(corner: &str, rows: &[&Row], names: &[String], cell: impl Fn(usize, &Row) -> String) -> Sheet {
+    let one = rows.windows(2).all(|pair| pair[0].vm == pair[1].vm);
+    let head = |row: &&Row| match one {
+        true => row.variant.clone(),
+        false => format!("{} {}", row.variant, row.vm),
+    };
+    let mut sheet = Sheet::new(std::iter::once(corner.to_owned()).chain(rows.iter().map(head)), 1);
+    for (index, name) in names.iter().enumerate() {
+        let cells = rows.iter().map(|row| cell(index, row));
+        sheet.rows.push(std::iter::once(name.clone()).chain(cells).collect());
     }
-    table.to_string()
+    sheet
+}
+
+/// Returns a table of [`by_guest`] as text, with its name if the guests are its rows.
+fn titled(corner: &str, sheet: &Sheet) -> String {
+    match sheet.heads[0] == corner {
+        true => output::sheet(sheet),
+        false => format!("{corner}:\n\n{}", output::sheet(sheet)),
+    }
+}
+
+/// Returns `names` as owned text.
+fn owned(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 /// Returns the table of the accounts of the vCPUs' threads.
 fn accounts(rows: &[&Row]) -> String {
-    by_guest("vCPUs' threads", rows, HOST_FIGURES, |name, row| {
-        let index = HOST_FIGURES.iter().position(|known| *known == name);
-        let figures = row.host_figures.as_ref().map(host_figures).zip(index);
-        dash(figures, |(figures, index)| figures[index].clone())
-    })
+    let sheet = by_guest("vCPUs' threads", rows, &owned(&HOST_FIGURES), |index, row| {
+        let figures = row.host_figures.as_ref().map(host_figures);
+        dash(figures, |figures| figures[index].clone())
+    });
+    titled("vCPUs' threads", &sheet)
 }
 
 /// Returns results from a file, or from a run.
@@ -106,21 +157,34 @@ fn load(args: &ExplainArgs) -> Result<(Results, Done)> {
             let options = "options of a run together with a result file";
             return Err(Refused::misplaced(options, "an experiment, which is then run").into());
         }
-        let results = results::read(Path::new(&args.results))?;
+        let filter = Filter {
+            cases: args.plan.selection.case.clone(),
+            variants: args.plan.selection.variant.clone(),
+            guests: args.guest.clone(),
+        };
+        let results = filter.of(results::read(Path::new(&args.results))?)?;
         warn(&results);
         return Ok((results, Done::Whole));
     }
     let plan = &args.plan;
     let results = experiment::results(&args.results, &plan.options(), plan.jobs.count(), plan.yes)?;
     let done = finish(&results);
-    Ok((results, done))
+    let filter = Filter {
+        guests: args.guest.clone(),
+        ..Filter::default()
+    };
+    Ok((filter.of(results)?, done))
 }
 
 fn value(values: &[(String, f64)], name: &str) -> Option<f64> {
     values.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
 }
 
-fn shares(rows: &[&Row]) -> String {
+/// Smallest share of a cause that has a row of its own.
+const SHARE_MIN: f64 = 0.005;
+
+/// Returns the table of shares. Causes that are small everywhere are summed, unless `all` are shown.
+fn shares(rows: &[&Row], all: bool) -> String {
     // Causes by their largest share in this case: the largest is on top.
     let mut causes: Vec<(&str, f64)> = Vec::new();
     for (cause, share) in rows.iter().flat_map(|row| &row.lost_time) {
@@ -131,9 +195,35 @@ fn shares(rows: &[&Row]) -> String {
     }
     causes.retain(|(_, largest)| *largest > 0.0);
     causes.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
-    let causes = causes.iter().map(|(cause, _)| *cause);
-    by_guest("cause", rows, causes, |cause, row| {
-        percent(value(&row.lost_time, cause).unwrap_or(0.0))
+    let large = causes.iter().filter(|(_, largest)| *largest >= SHARE_MIN).count();
+    // A sum of one cause would only hide its name.
+    let mut count = if all || causes.len() <= large + 1 {
+        causes.len()
+    } else {
+        large
+    };
+    loop {
+        let sheet = shares_of(rows, causes.split_at(count));
+        // Many guests have room for the largest causes only.
+        if all || count <= 1 || output::fits(&sheet) {
+            return titled("cause", &sheet);
+        }
+        count -= 1;
+    }
+}
+
+/// Returns the table of the shares of the causes that are `shown`, and of the sum of the `small` ones.
+fn shares_of(rows: &[&Row], (shown, small): (&[(&str, f64)], &[(&str, f64)])) -> Sheet {
+    let mut names: Vec<String> = shown.iter().map(|(cause, _)| (*cause).to_owned()).collect();
+    if !small.is_empty() {
+        names.push(format!("{} other causes", small.len()));
+    }
+    by_guest("cause", rows, &names, |index, row| {
+        let share = |cause: &str| value(&row.lost_time, cause).unwrap_or(0.0);
+        percent(match shown.get(index) {
+            Some((cause, _)) => share(cause),
+            None => small.iter().map(|(cause, _)| share(cause)).sum(),
+        })
     })
 }
 
@@ -141,15 +231,17 @@ fn shares(rows: &[&Row]) -> String {
 fn counters(rows: &[&Row], chosen: &[&str], all: bool) -> String {
     let mut names = explain::counter_names(rows);
     names.retain(|name| all || chosen.contains(name));
-    let table = by_guest("per run", rows, names, |name, row| optional(value(&row.counters, name)));
-    format!("\n{table}")
+    let sheet = by_guest("per run", rows, &owned(&names), |index, row| {
+        optional(value(&row.counters, names[index]))
+    });
+    format!("\n{}", titled("per run", &sheet))
 }
 
 /// Number of lock classes that the table shows.
 const LOCKS_MAX: usize = 8;
 
-/// Returns the table of the locks that were waited for most.
-fn locks(rows: &[&Row]) -> String {
+/// Returns the table of the locks that were waited for most, or of `all`.
+fn locks(rows: &[&Row], all: bool) -> String {
     let mut classes: Vec<(&str, f64)> = Vec::new();
     for lock in rows
         .iter()
@@ -162,13 +254,14 @@ fn locks(rows: &[&Row]) -> String {
         }
     }
     classes.sort_by(|a, b| b.1.total_cmp(&a.1));
-    classes.truncate(LOCKS_MAX);
+    classes.truncate(if all { classes.len() } else { LOCKS_MAX });
     if classes.is_empty() {
         return String::new();
     }
-    let classes = classes.iter().map(|(class, _)| *class);
-    let table = by_guest("waits per run, of acquisitions, time", rows, classes, |class, row| {
-        let lock = row.locks.iter().find(|lock| lock.class == class);
+    let names: Vec<String> = classes.iter().map(|(class, _)| (*class).to_owned()).collect();
+    let corner = "waits per run, of acquisitions, time";
+    let sheet = by_guest(corner, rows, &names, |index, row| {
+        let lock = row.locks.iter().find(|lock| lock.class == names[index]);
         dash(lock.filter(|lock| lock.acquired > 0.0), |lock| {
             format!(
                 "{} ({} %, {} ms)",
@@ -178,7 +271,7 @@ fn locks(rows: &[&Row]) -> String {
             )
         })
     });
-    format!("\n{table}")
+    format!("\n{}", titled(corner, &sheet))
 }
 
 /// Returns the histogram of the times for which waiters were halted for a lock, or nothing if none halted.
@@ -187,25 +280,23 @@ fn blocked(rows: &[&Row]) -> String {
     if lines.is_empty() {
         return String::new();
     }
-    let mut table = output::table(
-        std::iter::once("halted for a lock, from ns".to_owned()).chain(heads(rows)),
-        1,
-    );
-    for (from_ns, halts) in lines {
-        let cells = halts.into_iter().map(|halts| dash(halts, number));
-        table.add_row(std::iter::once(from_ns.to_string()).chain(cells));
-    }
-    format!("\n{table}")
+    let names: Vec<String> = lines.iter().map(|(from_ns, _)| from_ns.to_string()).collect();
+    let corner = "halted for a lock, from ns";
+    let sheet = by_guest(corner, rows, &names, |index, row| {
+        let at = rows.iter().position(|other| std::ptr::eq(*other, row));
+        dash(at.and_then(|at| lines[index].1[at]), number)
+    });
+    format!("\n{}", titled(corner, &sheet))
 }
 
 /// Returns the table of the runs, with the seed that is worth a trace marked.
 fn seeds(rows: &[&Row]) -> String {
     let header = "variant | guest | seed | result | convoys, % | spun per work | longest stall, ms";
-    let mut table = output::table(header.split(" | "), 2);
+    let mut sheet = Sheet::new(header.split(" | "), 2);
     for row in rows {
         let marked = worth_a_trace(&row.seeds);
         for run in &row.seeds {
-            table.add_row([
+            sheet.rows.push(vec![
                 row.variant.clone(),
                 row.vm.clone(),
                 format!("{}{}", if marked == Some(run.seed) { "* " } else { "" }, run.seed),
@@ -216,75 +307,89 @@ fn seeds(rows: &[&Row]) -> String {
             ]);
         }
     }
+    let table = output::sheet(&sheet.without_one("guest"));
     format!(
         "\n{table}\n* The seed to trace first: `holdfast trace EXPERIMENT --case CASE --variant VARIANT --seed SEED`"
     )
 }
 
+/// Share of halts for locks from which on a guest is shown.
+const HALTS_MIN: f64 = 0.005;
+
 /// Prints the table of halts for locks, if some guest has any.
-fn halts(explanation: &Explanation) -> Result<()> {
+fn halts(explanation: &Explanation, all: bool) -> Result<()> {
     let found = explanation.rows.iter().filter_map(|row| Some((row, row.halts?)));
-    let found: Vec<_> = found.filter(|(_, halts)| halts.share > 0.0).collect();
+    let least = if all { 0.0 } else { HALTS_MIN };
+    let found: Vec<_> = found.filter(|(_, halts)| halts.share > least).collect();
     if found.is_empty() {
         return Ok(());
     }
-    let header = "case | variant | guest | halted, % | halted per work | woken, % | verdict";
-    let mut table = output::table(header.split(" | "), 3);
-    if let Some(verdict) = table.column_mut(6) {
-        verdict.set_cell_alignment(CellAlignment::Left);
-    }
+    let header = "case | variant | guest | verdict | halted, % | halted per work | woken, %";
+    let mut sheet = Sheet::new(header.split(" | "), 4);
     for (row, halts) in found {
-        table.add_row([
+        sheet.rows.push(vec![
             row.case.clone(),
             row.variant.clone(),
             row.vm.clone(),
+            halts.verdict().to_owned(),
             percent(halts.share),
             format!("{:.2}", halts.per_work),
             percent(halts.woken_share),
-            halts.verdict().to_owned(),
         ]);
     }
-    output::line(&format!(
-        "\nHalted for locks\n\n{table}\n\nHalted: from HLT until a lock's holder kicks. The pCPU is free for other \
-         vCPUs meanwhile. Woken: from a kick or another wakeup until the vCPU has a pCPU."
+    let table = output::sheet(&sheet.without_one("guest"));
+    output::line(&format!("\nHalted for locks\n\n{table}\n"))?;
+    output::line(&output::wrapped(
+        "Halted: from HLT until a lock's holder kicks. The pCPU is free for other vCPUs meanwhile. Woken: from a kick or \
+         another wakeup until the vCPU has a pCPU.",
     ))
 }
 
-fn convoys(explanation: &Explanation) -> Result<()> {
+/// Prints the table of convoys, of guests that have any or lose time behind preempted vCPUs, or of `all`.
+fn convoys(explanation: &Explanation, all: bool) -> Result<()> {
     let milliseconds = |ns: u64| format!("{:.1}", ns as f64 / 1e6);
     output::line("\nConvoys\n")?;
     let header =
-        "case | variant | guest | convoys | share of run, % | spun per work | stalls, ms | trace seed | verdict";
-    let mut table = output::table(header.split(" | "), 3);
-    if let Some(verdict) = table.column_mut(8) {
-        verdict.set_cell_alignment(CellAlignment::Left);
-    }
-    let three = |values: [String; 3]| values.join(" / ");
+        "case | variant | guest | verdict | convoys | share of run, % | spun per work | stalls, ms | trace seed";
+    let mut sheet = Sheet::new(header.split(" | "), 4);
+    let two = |[_, median, most]: [String; 3]| format!("{median} ({most})");
+    let mut quiet = 0;
     for row in &explanation.rows {
         let Some(found) = row.convoys else { continue };
-        table.add_row([
+        if !all && found.is_none() {
+            quiet += 1;
+            continue;
+        }
+        sheet.rows.push(vec![
             row.case.clone(),
             row.variant.clone(),
             row.vm.clone(),
-            format!("{} of {}", found.convoys, found.runs),
-            three(found.shares.map(|share| format!("{:.0}", share * 100.0))),
-            three(found.spun_per_work.map(|ratio| format!("{ratio:.2}"))),
-            three(found.stalls_ns.map(milliseconds)),
-            dash(worth_a_trace(&row.seeds), |seed| seed.to_string()),
             found.verdict().to_owned(),
+            format!("{} of {}", found.convoys, found.runs),
+            two(found.shares.map(|share| format!("{:.0}", share * 100.0))),
+            two(found.spun_per_work.map(|ratio| format!("{ratio:.2}"))),
+            two(found.stalls_ns.map(milliseconds)),
+            dash(worth_a_trace(&row.seeds), |seed| seed.to_string()),
         ]);
     }
-    output::line(&table.to_string())?;
+    if sheet.rows.is_empty() {
+        output::line("No guest had a convoy, or lost time behind preempted vCPUs.")?;
+    } else {
+        output::line(&output::sheet(&sheet.without_one("guest")))?;
+        if quiet > 0 {
+            output::line(&format!("No convoy in {quiet} other rows, which `--all` shows."))?;
+        }
+    }
     let periods = explanation
         .rows
         .iter()
         .filter_map(|row| row.convoys)
         .map(|found| found.period_ns);
     let period = milliseconds(periods.max().unwrap_or_default());
-    output::line(&format!(
-        "\nMinimum / median / maximum over the runs. Convoy: a time in which the guest's vCPUs spin longer behind \
-         vCPUs that are not running than they work.\nSpun per work: the same ratio over the whole run. Stall: a time in \
-         which no vCPU of the guest works or runs with a lock. The host's scheduling period is {period} ms. Trace seed: \
-         the run that shows most of it; `--by-seed` shows all."
-    ))
+    output::line(&output::wrapped(&format!(
+        "\nMedian over the runs, and in parentheses the most. Convoy: a time in which the guest's vCPUs spin longer behind vCPUs \
+         that are not running than they work. Spun per work: the same ratio over the whole run. Stall: a time in which no \
+         vCPU of the guest works or runs with a lock. The host's scheduling period is {period} ms. Trace seed: the run \
+         that shows most of it; `--by-seed` shows all."
+    )))
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use holdfast_lab::collect;
 use holdfast_lab::file;
+use holdfast_lab::filter::Filter;
 use holdfast_lab::results::path_in;
 use holdfast_lab::units::{self, Header, Merged, Rules, Unit};
 
@@ -41,7 +42,7 @@ pub fn merge(args: &MergeArgs) -> Result<Done> {
     let results = collect::results(&gathered.plan, &gathered.outcomes, &merged.units.target, &version);
     say_failures(&results);
     match args.format.of_results() {
-        Some(format) => show(&gathered.plan, &results, folder, format)?,
+        Some(format) => show(&gathered.plan, &results, folder, format, &Filter::default())?,
         None => {
             records(&merged)?;
             folder.map(|folder| output::keep(&results, folder)).transpose()?;

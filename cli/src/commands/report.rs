@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use holdfast_lab::diagnostic::{Place, Problem, Problems};
 use holdfast_lab::results::Results;
 use holdfast_lab::tidy::Tidy;
 use holdfast_lab::{file, report, results};
@@ -15,13 +14,13 @@ use crate::refused::Refused;
 
 /// Writes a page about a result file.
 pub fn report(args: &ReportArgs) -> Result<Done> {
-    let results = results::read(&args.results)?;
+    let results = args.filter.filter().of(results::read(&args.results)?)?;
     if results.cases.is_empty() {
         let found = format!("{}, which has no case", args.results.display());
         return Err(Refused::instead(found, "results of at least one measured guest").into());
     }
     if let Some(folder) = &args.svg {
-        return draw(args, &results, folder);
+        return draw(&results, folder);
     }
     if let Some(folder) = &args.csv {
         return tables(&results, folder, "csv", |table| table.csv(&results).into_bytes());
@@ -76,18 +75,10 @@ fn tables(results: &Results, folder: &Path, extension: &str, written: impl Fn(Ti
 }
 
 /// Writes the charts as separate files.
-fn draw(args: &ReportArgs, results: &Results, folder: &Path) -> Result<Done> {
-    let drawings = report::drawings(results, &args.case);
+fn draw(results: &Results, folder: &Path) -> Result<Done> {
+    let drawings = report::drawings(results);
     if drawings.is_empty() {
-        let mut names: Vec<&str> = results.cases.iter().map(|case| case.case.as_str()).collect();
-        names.dedup();
-        let problem = Problem {
-            place: Place::whole("--case"),
-            key: String::new(),
-            found: format!("{:?}", args.case),
-            expected: format!("the beginning of one of {}", names.join(", ")),
-        };
-        return Err(Problems(vec![problem]).into());
+        return Err(Refused::instead("results without samples", "at least one, to draw").into());
     }
     let path_of = |name: &str| folder.join(name).with_extension("svg");
     for drawing in &drawings {

@@ -4,10 +4,11 @@ use std::path::Path;
 
 use holdfast_lab::adaptive;
 use holdfast_lab::collect;
-use holdfast_lab::compare;
+use holdfast_lab::compare::{self, Matrix};
 use holdfast_lab::determinism::first_difference;
-use holdfast_lab::display::{self, verdict};
+use holdfast_lab::display;
 use holdfast_lab::doubts::doubts;
+use holdfast_lab::filter::Filter;
 use holdfast_lab::options::Adaptive;
 use holdfast_lab::plan::Plan;
 use holdfast_lab::results::{FailedRun, Results, path_in};
@@ -66,7 +67,14 @@ pub fn run(args: &RunArgs) -> Result<Done> {
             }
         }
     }
-    show(&plan, &results, args.results.out.as_deref(), args.results.format)?;
+    let filter = args.results.filter();
+    show(
+        &plan,
+        &results,
+        args.results.out.as_deref(),
+        args.results.format,
+        &filter,
+    )?;
     Ok(done)
 }
 
@@ -96,13 +104,19 @@ fn adaptively(plan: &Plan, adaptive: Adaptive, args: &RunArgs, cache: Option<&Pa
     Ok((adapted.plan, adapted.outcomes))
 }
 
-/// Writes `results` to `folder` and prints them. An error of one does not prevent the other.
-pub fn show(plan: &Plan, results: &Results, folder: Option<&Path>, format: ResultFormat) -> Result<()> {
+/// Writes `results` to a folder and prints what the `filter` leaves of them. An error of one does not prevent the other.
+pub fn show(
+    plan: &Plan,
+    results: &Results,
+    folder: Option<&Path>,
+    format: ResultFormat,
+    filter: &Filter,
+) -> Result<()> {
     let written = folder.map(|folder| output::keep(results, folder)).transpose();
     match format {
         ResultFormat::Json => output::raw(&results.to_json())?,
         ResultFormat::Csv => output::raw(&Tidy::Samples.csv(results))?,
-        ResultFormat::Table => print(plan, results)?,
+        ResultFormat::Table => print(plan, results, filter)?,
     }
     Ok(written.map(drop)?)
 }
@@ -150,14 +164,15 @@ pub fn finish(results: &Results) -> Done {
     }
 }
 
-/// Prints results as tables.
-pub fn print(plan: &Plan, results: &Results) -> Result<()> {
+/// Prints results as tables, and what is proven.
+pub fn print(plan: &Plan, results: &Results, filter: &Filter) -> Result<()> {
     let experiment = &plan.experiment;
-    let (metric, unit) = (experiment.metric.name(), &experiment.unit);
     output::line(&format!("{}: {}", experiment.name, experiment.title))?;
+    let shown = filter.of(results.clone())?;
+    let guest = display::only_guest(&shown).map_or_else(String::new, |vm| format!("guest {vm}, "));
     let runs = format!("{} cells x {} seeds", plan.cells.len(), plan.seeds.len());
     output::line(&format!(
-        "machine {}, {runs}, scale {}, version {VERSION}\n",
+        "machine {}, {guest}{runs}, scale {}, version {VERSION}\n",
         results.machine, results.scale
     ))?;
     if !results.are_of_real_host() {
@@ -166,24 +181,18 @@ pub fn print(plan: &Plan, results: &Results) -> Result<()> {
         }
         output::line("")?;
     }
-    let heads = display::result_heads(metric, unit);
-    let mut table = output::table(heads.iter().map(String::as_str), 3);
-    for case in &results.cases {
-        table.add_row(display::result_row(case));
+    for cases in display::kinds(&shown) {
+        output::line(&output::sheet(&display::results(&cases)))?;
     }
-    output::line(&table.to_string())?;
-    if !results.totals.is_empty() {
-        let mut table = output::table(display::TOTAL_HEADS, 3);
-        for total in &results.totals {
-            table.add_row(display::total_row(total));
-        }
-        output::line(&format!("\n{table}\n{}", display::TOTALS_NOTE))?;
+    if !shown.totals.is_empty() {
+        let totals = output::sheet(&display::totals(&shown));
+        output::line(&format!("\n{totals}\n{}", output::wrapped(display::TOTALS_NOTE)))?;
     }
     let mut notes = String::new();
-    for line in display::also_published(results) {
+    for line in display::also_published(&shown) {
         notes.push_str(&format!("\n{line}"));
     }
-    if results
+    if shown
         .cases
         .iter()
         .filter_map(|case| case.published.as_ref())
@@ -191,19 +200,24 @@ pub fn print(plan: &Plan, results: &Results) -> Result<()> {
     {
         notes.push_str("\n* The workload was calibrated on this figure: it is no prediction.");
     }
-    if results.scale < 1.0 && metric == "elapsed" {
+    if results.scale < 1.0 && shown.cases.iter().any(|case| case.metric == "elapsed") {
         notes.push_str(&format!(
             "\nElapsed times are full-size equivalents: measured time / {}.",
             results.scale
         ));
     }
-    notes.push_str(&format!("\n{}\n", display::convoys_note(results.are_of_real_host())));
-    for row in compare::variants(results, None)?.rows {
-        let verdict = verdict(&row);
-        notes.push_str(&format!(
-            "\n{} {}: {} against {}: {verdict}",
-            row.case, row.vm, row.variant_b, row.variant_a
-        ));
+    notes.push_str(&format!("\n{}", display::convoys_note(results.are_of_real_host())));
+    output::line(&output::wrapped(&notes))?;
+    let matrix = compare::variants(&shown, None)?.matrix;
+    if matrix.rows.is_empty() {
+        return Ok(());
     }
-    output::line(&notes)
+    output::line(&format!("\n{}", compared(&matrix)))
+}
+
+/// Returns a matrix of comparisons below its verdict.
+pub fn compared(matrix: &Matrix) -> String {
+    let sheet = output::sheet(&display::matrix::matrix(matrix));
+    let [sentence, note] = [display::matrix::sentence(matrix), display::matrix::note(matrix)];
+    format!("{}\n\n{sheet}\n{}", output::wrapped(&sentence), output::wrapped(&note))
 }

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use super::spoken_number;
+use crate::display::kinds;
 use crate::results::{Case, Results};
 
 /// Height of a row's drawing in pixels.
@@ -84,44 +85,53 @@ pub(super) fn share(value: f64) -> String {
     format!("{value:.3}%")
 }
 
+/// Most rows of a chart that is shown without a click.
+const ROWS_MAX: usize = 24;
+
 /// Renders one chart for each metric.
 pub fn charts(results: &Results) -> Markup {
-    let mut kinds: Vec<(&str, &str, &str)> = results
-        .cases
-        .iter()
-        .map(|case| (&*case.metric, &*case.unit, &*case.better))
-        .collect();
-    kinds.dedup();
     html! {
-        @for (metric, unit, better) in kinds {
-            @let cases: Vec<&Case> = results.cases.iter().filter(|case| case.metric == metric && case.unit == unit).collect();
+        @for cases in kinds(results) {
             section {
-                h2 { (heading(results)) ": " (metric) ", " (unit) }
-                p class="note" { (better) " is better. Every sample is a dot." }
-                @if let Some(axis) = Axis::of(&cases) {
-                    (legend(&cases))
-                    div class="chart" {
-                        @for (index, case) in cases.iter().enumerate() {
-                            @let first = index == 0 || cases[index - 1].case != case.case;
-                            (row(case, &axis, first))
-                        }
-                        (scale(&axis, unit))
-                    }
-                    @if axis.logarithmic { p class="note" { "The axis is logarithmic." } }
+                h2 { (heading(results)) ": " (cases[0].metric) ", " (cases[0].unit) }
+                @if cases.len() > ROWS_MAX {
+                    details { summary { "Every sample of " (cases.len()) " cells" } (chart(&cases)) }
                 } @else {
-                    p { "No samples." }
+                    (chart(&cases))
                 }
             }
         }
     }
 }
 
+/// Renders the chart of `cases`, whose metric is the same.
+fn chart(cases: &[&Case]) -> Markup {
+    html! {
+        p class="note" { (cases[0].better) " is better. Every sample is a dot." }
+        @if let Some(axis) = Axis::of(cases) {
+            (legend(cases))
+            div class="chart" {
+                @for (index, case) in cases.iter().enumerate() {
+                    @let first = index == 0 || cases[index - 1].case != case.case;
+                    (row(case, &axis, first))
+                }
+                (scale(&axis, &cases[0].unit))
+            }
+            @if axis.logarithmic { p class="note" { "The axis is logarithmic." } }
+        } @else {
+            p { "No samples." }
+        }
+    }
+}
+
 /// Returns the heading of the charts.
 fn heading(results: &Results) -> &'static str {
-    if results.are_of_real_host() {
-        "Measured on a real host, and published"
-    } else {
-        "Predicted and published"
+    let published = results.cases.iter().any(|case| case.published.is_some());
+    match (results.are_of_real_host(), published) {
+        (true, true) => "Measured on a real host, and published",
+        (true, false) => "Measured on a real host",
+        (false, true) => "Predicted and published",
+        (false, false) => "Samples",
     }
 }
 
@@ -208,18 +218,68 @@ fn scale(axis: &Axis, unit: &str) -> Markup {
     html! {
         div class="row axis" aria-hidden="true" {
             div class="label" {}
-            svg class="plot" width="100%" height="20" { (numbers(axis, unit)) }
+            svg class="plot" width="100%" height="20" { (numbers(axis, unit, [PHONE, SCREEN])) }
         }
     }
 }
 
-/// Renders the labels of the grid's lines.
-pub(super) fn numbers(axis: &Axis, unit: &str) -> Markup {
+/// Least widths in pixels of a plot on a phone and on other screens.
+const PHONE: f64 = 310.0;
+const SCREEN: f64 = 400.0;
+
+/// Renders the labels of the grid's lines, those that have room on a phone and on wider screens of these `widths`.
+pub(super) fn numbers(axis: &Axis, unit: &str, widths: [f64; 2]) -> Markup {
+    let ticks = axis.ticks();
+    let places: Vec<f64> = ticks.iter().map(|tick| axis.at(*tick)).collect();
+    let texts: Vec<String> = ticks
+        .iter()
+        .map(|tick| format!("{} {unit}", tick_text(*tick)))
+        .collect();
+    let spans = |width: f64| -> Vec<(f64, f64)> {
+        let span = |(text, at): (&String, &f64)| {
+            let (middle, long) = (at / 100.0 * width, length(text));
+            match anchor(*at) {
+                "start" => (middle, middle + long),
+                "end" => (middle - long, middle),
+                _ => (middle - long / 2.0, middle + long / 2.0),
+            }
+        };
+        texts.iter().zip(&places).map(span).collect()
+    };
+    let [on_phones, on_screens] = widths.map(|width| labels(&spans(width)));
     html! {
-        @for tick in axis.ticks() {
-            text x=(share(axis.at(tick))) y="14" text-anchor=(anchor(axis.at(tick))) { (tick_text(tick)) " " (unit) }
+        @for (index, text) in texts.iter().enumerate() {
+            @if on_screens[index] || on_phones[index] {
+                text class=[(!on_phones[index]).then_some("roomy")] x=(share(places[index])) y="14"
+                    text-anchor=(anchor(places[index])) { (text) }
+            }
         }
     }
+}
+
+/// Returns the length of a label in pixels.
+pub(super) fn length(text: &str) -> f64 {
+    const LETTER: f64 = 7.0;
+    text.chars().count() as f64 * LETTER
+}
+
+/// Returns which labels are shown, by their left and right ends in pixels: the first, the last, and those between that
+/// have room.
+pub(super) fn labels(spans: &[(f64, f64)]) -> Vec<bool> {
+    /// Distance between labels in pixels.
+    const GAP: f64 = 8.0;
+    let mut shown: Vec<usize> = Vec::new();
+    let last = spans.len().saturating_sub(1);
+    for index in [0, last].into_iter().chain(1..last) {
+        let is_free = |other: &usize| {
+            let ((low, high), (other_low, other_high)) = (spans[index], spans[*other]);
+            low >= other_high + GAP || high + GAP <= other_low
+        };
+        if index < spans.len() && shown.iter().all(is_free) {
+            shown.push(index);
+        }
+    }
+    (0..spans.len()).map(|index| shown.contains(&index)).collect()
 }
 
 /// Returns the text anchor at a position, so that text at the edges stays inside.

@@ -7,6 +7,7 @@ use maud::{Markup, PreEscaped, html};
 
 use super::chart::{self, Axis};
 use super::{share, sweep};
+use crate::display::kinds;
 use crate::explain::{self, Row};
 use crate::results::{Case, Results};
 
@@ -34,24 +35,15 @@ pub struct Drawing {
     pub svg: String,
 }
 
-/// Returns all drawings of `results`, for cases whose names start with one of `cases`, or for all cases if that is
-/// empty.
-pub fn drawings(results: &Results, cases: &[String]) -> Vec<Drawing> {
-    let wanted = |case: &str| cases.is_empty() || cases.iter().any(|start| case.starts_with(start.as_str()));
-    let shown: Vec<&Case> = results.cases.iter().filter(|case| wanted(&case.case)).collect();
-    let mut metrics: Vec<(&str, &str)> = shown.iter().map(|case| (&*case.metric, &*case.unit)).collect();
-    metrics.dedup();
-    let mut drawings: Vec<Drawing> = metrics
+/// Returns all drawings of `results`.
+pub fn drawings(results: &Results) -> Vec<Drawing> {
+    let mut drawings: Vec<Drawing> = kinds(results)
         .into_iter()
-        .filter_map(|(metric, unit)| {
-            let of: Vec<&Case> = shown
-                .iter()
-                .filter(|case| (&*case.metric, &*case.unit) == (metric, unit))
-                .copied()
-                .collect();
+        .filter_map(|cases| {
+            let (metric, unit) = (&cases[0].metric, &cases[0].unit);
             Some(Drawing {
                 name: name(&results.experiment, metric),
-                svg: samples(results, &of, metric, unit)?,
+                svg: samples(results, &cases, metric, unit)?,
             })
         })
         .collect();
@@ -60,7 +52,7 @@ pub fn drawings(results: &Results, cases: &[String]) -> Vec<Drawing> {
         .rows
         .iter()
         // Only the page shows guests that are not measured.
-        .filter(|row| row.measured && wanted(&row.case) && !row.lost_time.is_empty())
+        .filter(|row| row.measured && !row.lost_time.is_empty())
         .collect();
     if !rows.is_empty() {
         drawings.push(Drawing {
@@ -68,7 +60,7 @@ pub fn drawings(results: &Results, cases: &[String]) -> Vec<Drawing> {
             svg: bars(results, &rows),
         });
     }
-    drawings.extend(sweep::drawing(results, wanted));
+    drawings.extend(sweep::drawing(results));
     drawings
 }
 
@@ -133,7 +125,7 @@ fn samples(results: &Results, cases: &[&Case], metric: &str, unit: &str) -> Opti
                 (chart::marks(case, &axis, f64::from(row)))
             }
         }
-        svg class="axis" x=(LABELS) y=(bottom) width=(PLOT) height="20" overflow="visible" { (chart::numbers(&axis, unit)) }
+        svg class="axis" x=(LABELS) y=(bottom) width=(PLOT) height="20" overflow="visible" { (chart::numbers(&axis, unit, [f64::from(PLOT); 2])) }
     };
     let title = format!("{}: {metric}, {unit}", results.experiment);
     Some(frame(&title, &title, bottom + 30, &content))

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::spoken;
+use super::{by_cell, spoken};
 use crate::display::percent;
 use crate::explain::{Explanation, Row};
 
@@ -129,16 +129,29 @@ pub fn bars(explanation: &Explanation) -> Markup {
                         }
                     }
                 }
-                div class="chart" {
-                    @for (index, (row, parts)) in rows.iter().zip(&drawn).enumerate() {
-                        @let first = index == 0 || rows[index - 1].case != row.case;
-                        (bar(row, parts, first))
-                    }
+                @if rows.len() > ROWS_MAX {
+                    details { summary { "The time of " (rows.len()) " guests" } (chart(&rows, &drawn)) }
+                } @else {
+                    (chart(&rows, &drawn))
                 }
                 details {
                     summary { "Every cause, per cent" }
                     (exact(&rows))
                 }
+            }
+        }
+    }
+}
+
+/// Most bars that are shown without a click.
+const ROWS_MAX: usize = 24;
+
+fn chart(rows: &[&Row], drawn: &[Vec<Part>]) -> Markup {
+    html! {
+        div class="chart" {
+            @for (index, (row, parts)) in rows.iter().zip(drawn).enumerate() {
+                @let first = index == 0 || rows[index - 1].case != row.case;
+                (bar(row, parts, first))
             }
         }
     }
@@ -199,19 +212,17 @@ fn exact(rows: &[&Row]) -> Markup {
     }
     causes.retain(|(_, largest)| *largest > 0.0);
     causes.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
-    let heads: Vec<String> = std::iter::once("cause".to_owned())
-        .chain(rows.iter().map(|row| super::label(row)))
-        .collect();
-    let share = |row: &Row, cause: &str| {
-        let found = row.lost_time.iter().find(|(name, _)| name == cause);
-        percent(found.map_or(0.0, |(_, share)| *share))
-    };
-    let lines = causes.iter().map(|(cause, _)| {
-        std::iter::once((*cause).to_owned())
-            .chain(rows.iter().map(|row| share(row, cause)))
-            .collect()
-    });
-    super::grid("Share of the vCPUs' time by cause, per cent", &heads, lines, 1)
+    let names: Vec<String> = causes.iter().map(|(cause, _)| (*cause).to_owned()).collect();
+    by_cell(
+        "Share of the vCPUs' time by cause, per cent",
+        "cause",
+        rows,
+        &names,
+        |row, index| {
+            let found = row.lost_time.iter().find(|(name, _)| *name == names[index]);
+            percent(found.map_or(0.0, |(_, share)| *share))
+        },
+    )
 }
 
 #[cfg(test)]

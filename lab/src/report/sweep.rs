@@ -5,11 +5,13 @@ mod map;
 
 use maud::{Markup, html};
 
-use super::chart::{Axis, share, tick_text};
+use super::chart::{self, Axis, length, share, tick_text};
 use super::{grid, spoken_number};
+use crate::display::matrix::proven;
 use crate::display::{changes, number};
 use crate::results::Results;
-use crate::stats::{Center, Verdict};
+use crate::sheet::Sheet;
+use crate::stats::Center;
 use crate::sweep::{self, Along, Bought, Figure, Group};
 
 pub(super) use drawn::drawing;
@@ -182,23 +184,13 @@ fn plot(groups: &[&Group<'_>]) -> Option<(Markup, bool)> {
     Some((marks, axis.logarithmic))
 }
 
-/// Returns which of `values` are labeled in a chart of `width` pixels: the first, the last, and those between that have
-/// room.
+/// Returns which of `values` are labeled in a chart of `width` pixels.
 fn labels(values: &[&str], places: &[f64], width: f64) -> Vec<bool> {
-    /// Width of a letter, and distance between labels, in pixels.
-    const LETTER: f64 = 7.0;
-    const GAP: f64 = 8.0;
-    let half = |index: usize| values[index].chars().count() as f64 * LETTER / 2.0;
-    let middle = |index: usize| places[index] / 100.0 * width;
-    let mut shown: Vec<usize> = Vec::new();
-    let last = values.len().saturating_sub(1);
-    for index in [0, last].into_iter().chain(1..last) {
-        let is_free = |other: &usize| (middle(index) - middle(*other)).abs() >= half(index) + half(*other) + GAP;
-        if index < values.len() && shown.iter().all(is_free) {
-            shown.push(index);
-        }
-    }
-    (0..values.len()).map(|index| shown.contains(&index)).collect()
+    let span = |(value, at): (&&str, &f64)| {
+        let (middle, half) = (at / 100.0 * width, length(value) / 2.0);
+        (middle - half, middle + half)
+    };
+    chart::labels(&values.iter().zip(places).map(span).collect::<Vec<_>>())
 }
 
 /// Returns the points of a line, those with samples, from left to right.
@@ -276,13 +268,10 @@ fn places(values: &[&str]) -> Vec<f64> {
 
 /// Renders what each value of a key buys.
 fn bought(along: &Along) -> Markup {
-    let heads = ["cells", "value", "mean", "change, %", "interval, %", "proven"].map(str::to_owned);
-    let table = grid(
-        &format!("{}, next to the first value", along.key),
-        &heads,
-        along.rows.iter().map(|row| bought_row(row).to_vec()),
-        1,
-    );
+    let heads = ["cells", "value", "mean", "change, %", "interval, %", "proven"];
+    let mut sheet = Sheet::new(heads, 1);
+    sheet.rows = along.rows.iter().map(|row| bought_row(row).to_vec()).collect();
+    let table = grid(&format!("{}, next to the first value", along.key), &sheet);
     let proven = along.rows.iter().filter(|row| row.better.is_some()).count();
     html! {
         section {
@@ -305,14 +294,7 @@ fn bought_row(row: &Bought) -> [String; 6] {
     let names: Vec<&str> = names.into_iter().filter(|name| !name.is_empty()).collect();
     let mean = |mean: Option<f64>| mean.map_or_else(|| "-".to_owned(), number);
     let interval = row.comparison.and_then(|comparison| comparison.interval);
-    let proven = match (row.comparison.map(|comparison| comparison.verdict), row.better) {
-        (None, _) => "no samples",
-        (Some(Verdict::Identical), _) => "identical",
-        (Some(Verdict::TooFewSamples), _) => "one sample",
-        (_, Some(true)) => "better",
-        (_, Some(false)) => "worse",
-        (_, None) => "no",
-    };
+    let proven = row.judgment.map_or("no samples", proven);
     [
         names.join(" / "),
         format!("{} → {}", row.from, row.to),

@@ -163,7 +163,8 @@ fn run(args: &KvmRunArgs) -> Result<Done> {
         }
         false => finish(&results),
     };
-    show_results(&plan, &results, args.results.out.as_deref(), args.results.format)?;
+    let filter = args.results.filter();
+    show_results(&plan, &results, kept, args.results.format, &filter)?;
     written?;
     Ok(done)
 }

@@ -9,15 +9,11 @@ use crate::display::number;
 use crate::results::Results;
 use crate::sweep::{self, Group};
 
-/// Returns the curves or heat maps of a sweep as a drawing, of the cells in cases that are `wanted`.
-pub(crate) fn drawing(results: &Results, wanted: impl Fn(&str) -> bool) -> Option<Drawing> {
+/// Returns the curves or heat maps of a sweep as a drawing.
+pub(crate) fn drawing(results: &Results) -> Option<Drawing> {
     let keys = sweep::keys(results);
     let keys = &keys[..keys.len().min(2)];
-    let mut groups = sweep::groups(results, keys);
-    for group in &mut groups {
-        group.cells.retain(|(_, figure)| wanted(&figure.case.case));
-    }
-    groups.retain(|group| !group.cells.is_empty());
+    let groups = sweep::groups(results, keys);
     let first = groups.first()?;
     let title = format!("{}: {} over {}", results.experiment, metric(first), keys.join(" and "));
     let note = format!(

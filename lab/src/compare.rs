@@ -9,6 +9,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::display::matrix::sentence;
 use crate::results::{Case, Results};
 use crate::stats::{self, Comparison};
 
@@ -74,6 +75,8 @@ pub struct Compared {
     pub rows: Vec<Row>,
     /// Variants by guests, with identical guests together.
     pub matrix: Matrix,
+    /// What the matrix proves, in one sentence; empty without comparisons.
+    pub verdict: String,
     /// Remarks: cells that only one side has, and other reasons to doubt the comparison.
     pub remarks: Vec<String>,
 }
@@ -87,6 +90,7 @@ impl Compared {
             schema: SCHEMA,
             comparisons: pairs.len(),
             rows: pairs.iter().map(|pair| Row::new(pairs.len(), *pair)).collect(),
+            verdict: sentence(&matrix),
             matrix,
             remarks,
         }

@@ -136,9 +136,9 @@ fn summary(results: &Results) -> Markup {
         @if let Some(matrix) = &matrix {
             section {
                 h2 { "Summary" }
-                p class="verdict" { (display::matrix::sentence(matrix)) }
+                p class="verdict" { (prose(&display::matrix::sentence(matrix))) }
                 (heat(matrix))
-                p class="note" { (display::matrix::note(matrix)) }
+                p class="note" { (prose(&display::matrix::note(matrix))) }
             }
         }
     }
@@ -163,7 +163,7 @@ fn heat(matrix: &Matrix) -> Markup {
             return ("", String::new());
         };
         let strength = change.ratio().ln().abs() / HEAT_RANGE.ln();
-        let style = format!("--heat: {:.0}%", 8.0 + strength.min(1.0) * 42.0);
+        let style = format!("--size: {:.0}%", 8.0 + strength.min(1.0) * 42.0);
         (if better { " better" } else { " worse" }, style)
     };
     html! {
@@ -199,7 +199,12 @@ fn table(results: &Results) -> Markup {
             @for cases in kinds(results) {
                 @let published = cases.iter().any(|case| case.published.is_some());
                 @let and = if published { " and published" } else { "" };
-                (grid(&format!("{}, {}{and}", cases[0].metric, result_kind(results)), &display::results(&cases)))
+                @let table = grid(&format!("{}, {}{and}", cases[0].metric, result_kind(results)), &display::results(&cases));
+                @if cases.len() > ROWS_MAX {
+                    details { summary { "Means and ranges of " (cases.len()) " cells" } (table) }
+                } @else {
+                    (table)
+                }
             }
             @for line in also_published(results) {
                 p { (line) }
@@ -249,6 +254,8 @@ fn grid(caption: &str, sheet: &Sheet) -> Markup {
     }
 }
 
+/// Most cells that are shown without a click.
+const ROWS_MAX: usize = 24;
 /// Most cells that are columns of a table. More are rows.
 const COLUMNS_MAX: usize = 8;
 
@@ -286,8 +293,9 @@ fn by_cell(
     grid(caption, &sheet)
 }
 
-/// Renders `text` so that options do not break at their dashes.
+/// Renders `text` so that options do not break at their dashes, and numbers keep their unit.
 fn prose(text: &str) -> Markup {
+    let text = text.replace(" %", "\u{a0}%");
     html! {
         @for (index, word) in text.split(' ').enumerate() {
             @if index > 0 { " " }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import holdfast
@@ -22,3 +24,9 @@ def expected(small: holdfast.Experiment) -> str:
 @pytest.fixture(scope="session")
 def results(small: holdfast.Experiment) -> holdfast.Results:
     return small.run(jobs=2)
+
+
+@pytest.fixture(scope="session")
+def ten() -> holdfast.Results:
+    """Ten variants and four guests."""
+    return holdfast.experiment(Path(__file__).parents[2] / "cli/tests/cli/ten-variants.toml").run()

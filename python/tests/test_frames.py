@@ -44,8 +44,11 @@ def test_polars_and_xarray_have_the_same_values(results: holdfast.Results) -> No
     frame = results.to_pandas()
     assert results.to_polars()["value"].to_list() == list(frame["value"])
     data = results.to_xarray()
+    assert data["value"].dims == ("case", "variant", "vm", "vm.*.spin_threshold", "seed")
+    assert list(data["case"].values) == ["1x"], "names are without the values of swept keys"
     for row in results.samples():
-        at = data["value"].sel(case=row["case"], variant=row["variant"], vm=row["vm"], seed=row["seed"])
+        swept = {"vm.*.spin_threshold": row["vm.*.spin_threshold"]}
+        at = data["value"].sel(case="1x", variant=row["variant"], vm=row["vm"], seed=row["seed"], **swept)
         assert float(at) == row["value"]
     assert data["value"].attrs["units"] == "s" and data.attrs["experiment"] == "kernbench-overcommit"
 
@@ -109,6 +112,87 @@ def test_curves_have_a_line_for_each_case_variant_and_guest(grid: holdfast.Resul
         assert list(xs) == [100, 250], "from left to right"
         assert list(ys) == [points["100"]["mean"], points["250"]["mean"]]
         assert {"guest.spin_threshold"} == set(curve["others"])
+
+
+def test_xarray_has_a_dimension_for_each_swept_key_in_numerical_order(grid: holdfast.Results) -> None:
+    pytest.importorskip("xarray")
+    data = grid.to_xarray()
+    assert data["value"].dims == ("case", "variant", "vm", "host.hz", "vm.*.spin_threshold", "seed")
+    assert list(data["host.hz"].values) == [100, 250]
+    assert list(data["vm.*.spin_threshold"].values) == [1024, 4096]
+    assert list(data["case"].values) == ["1x", "2x"] and not data["value"].isnull().any()
+
+
+def test_a_part_of_results_is_chosen_by_its_columns(grid: holdfast.Results) -> None:
+    pytest.importorskip("pandas")
+    frame = grid.to_pandas()
+    part = grid.to_pandas(where={"case": "2x", "host.hz": 250, "guest.spin_threshold": [1024]})
+    chosen = frame[frame.case.str.startswith("2x") & (frame["host.hz"] == 250) & (frame["vm.*.spin_threshold"] == 1024)]
+    assert list(part["value"]) == list(chosen["value"]) and len(part) == 4
+    with pytest.raises(KeyError, match="expected one of case, variant, vm, .*host.hz"):
+        grid.where({"host.hx": 1})
+    with pytest.raises(ValueError, match="found no guest of variant='tas'"):
+        grid.where({"variant": "tas"})
+    # Results from a file know the swept keys.
+    again = holdfast.Results(grid.text, grid.command)
+    assert again.where({"host.hz": 100}).samples() == [row for row in again.samples() if row["host.hz"] == 100]
+    assert len(again.compare().rows) == 2 * len(again.where({"case": "1x"}).compare().rows)
+
+
+def test_every_guest_has_a_column_for_a_key_that_differs(ten: holdfast.Results) -> None:
+    pytest.importorskip("pandas")
+    frame = ten.to_pandas()
+    guests = ["db", "builder-1", "builder-2", "builder-3"]
+    # Set for one guest, for all guests, and for none.
+    assert [list(frame.groupby(f"vm.{vm}.shares").groups) for vm in guests] == [[1024, 4096], [1024], [1024], [1024]]
+    assert all(frame[f"vm.{vm}.{key}"].notna().all() for vm in guests for key in ("lock", "shares", "affinity"))
+    assert len(frame.groupby("vm.db.lock").groups) == 2 and sum(frame.groupby("vm.db.lock").size()) == len(frame)
+    assert list(frame["vm.*.lock"]) == list(frame["vm.db.lock"]), "all guests agree"
+    assert "vm.*.shares" not in frame.columns, "they do not"
+
+
+def test_variants_by_guests_are_the_command_s(ten: holdfast.Results, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    compared = ten.compare()
+    matrix = compared.document["matrix"]
+    assert matrix["guests"] == ["db", "3 x builder"] and len(matrix["rows"]) == 9
+    assert compared.verdict.startswith('Against "as it is": ') and compared.verdict in str(compared)
+    frame = compared.matrix()
+    assert list(frame.columns) == ["all guests", "db", "3 x builder"] and len(frame) == 9
+    picture = ten.plot.matrix()
+    picture.save(tmp_path / "matrix.svg")
+    shown = [text.get_text() for text in picture.figure.axes[0].texts]
+    assert len(shown) == 27
+    assert len(ten.plot.matrix(where={"vm": "db"}).figure.axes[0].texts) == 9
+
+
+def test_printed_results_have_a_row_for_each_guest(ten: holdfast.Results) -> None:
+    lines = str(ten).splitlines()
+    assert lines[0].startswith("ten: ") and repr(ten) == lines[1] == "Results('ten', 10 cells x 2 seeds)"
+    assert len(lines) == 3 + 1 + 40 and all(len(line) <= 100 for line in lines)
+
+
+@pytest.fixture(scope="module")
+def cube() -> holdfast.Results:
+    base = holdfast.experiment("kernbench-overcommit").sized(seeds=1, scale=0.0005).only(case="1x")
+    return base.sweep({"host.hz": [100, 250, 1000]}, spin_threshold=[1024, 2048, 4096, 8192], vcpus=[2, 4]).run()
+
+
+def test_curves_of_three_keys_are_in_panels(cube: holdfast.Results) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure = cube.plot.curve("host.hz").figure
+    FigureCanvasAgg(figure).draw()
+    panels = [axes for axes in figure.axes if axes.get_visible()]
+    assert len(panels) > 1 and all(len(axes.containers) <= 8 for axes in panels)
+    assert sum(len(axes.containers) for axes in panels) == 2 * 4 * 2
+    assert len({axes.get_title() for axes in panels}) == len(panels)
+    [legend] = figure.legends
+    labels = [text.get_text() for text in legend.get_texts()]
+    assert len(labels) == len(set(labels)) <= 8
+    shown = [axes.get_window_extent() for axes in panels]
+    assert not any(box.overlaps(legend.get_window_extent()) for box in shown)
 
 
 def test_a_heat_map_is_of_one_guest(grid: holdfast.Results) -> None:

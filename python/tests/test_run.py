@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -162,3 +164,51 @@ def test_foreign_records_are_refused(small: holdfast.Experiment, results: holdfa
         plan.merge([line.replace('"wall_s":', '"wall_s":1')])
     with pytest.raises(holdfast.HoldfastError, match="expected a record of a unit of the plan"):
         holdfast.experiment("boot-64").plan().merge([line])
+
+
+def test_runs_that_all_fail_are_an_error(small: holdfast.Experiment) -> None:
+    hopeless = small.set({"limit": "1 us"})
+    with pytest.raises(holdfast.RunsFailed, match="all 8 runs failed; case 1x .*\nreplay: holdfast run ") as failed:
+        hopeless.run()
+    assert len(failed.value.results.failures) == 8
+
+
+def test_text_is_one_value_of_a_sweep(small: holdfast.Experiment) -> None:
+    assert small.sweep(lock="tas").sweeps[-1] == ("guest.lock", ("tas",))
+    assert small.sweep({"host.hz": 250}).sweeps[-1] == ("host.hz", (250,))
+    assert len(holdfast.experiment("kernbench-overcommit").only(case="1x").sweep(spin_threshold="1024").plan()) == 10
+
+
+def test_errors_name_the_arguments_of_this_package(small: holdfast.Experiment) -> None:
+    with pytest.raises(holdfast.HoldfastError, match=r"^case=: found"):
+        small.only(case="9x").plan()
+    with pytest.raises(holdfast.HoldfastError) as refused:
+        small.sized(scale=7).plan()
+    assert "--" not in str(refused.value) and "scale" in str(refused.value)
+
+
+def test_a_checkout_without_the_command_says_how_to_build_it(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    for name in ("python/src", "cli"):
+        (tmp_path / name).mkdir(parents=True)
+    shutil.copytree(root / "python/src/holdfast", tmp_path / "python/src/holdfast", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(root / "python/pyproject.toml", tmp_path / "python")
+    environment = {key: value for key, value in os.environ.items() if key not in ("HOLDFAST_BINARY", "PYTHONPATH")}
+    environment |= {"PYTHONPATH": str(tmp_path / "python/src"), "PATH": "/usr/bin"}
+    find = "import holdfast; print(holdfast.Command.find().path)"
+    ran = subprocess.run([sys.executable, "-c", find], env=environment, capture_output=True, text=True, check=False)
+    if ran.returncode == 0:
+        pytest.skip("a holdfast is installed here")
+    assert "build it by `cargo build --release` in" in ran.stderr
+    built = tmp_path / "target/release/holdfast"
+    built.parent.mkdir(parents=True)
+    built.touch()
+    ran = subprocess.run([sys.executable, "-c", find], env=environment, capture_output=True, text=True, check=False)
+    assert ran.stdout.strip() == str(built)
+
+
+def test_a_missing_library_is_named_with_what_installs_it() -> None:
+    from holdfast._command import needed
+
+    with pytest.raises(ImportError, match="pip install no_such_library, or the wheel with its extra, 'holdfast\\[plots\\]'"):
+        needed("no_such_library.part", "plots")

@@ -16,6 +16,7 @@ mod real_host;
 mod report;
 mod runs;
 mod shipped;
+mod tables;
 #[cfg(target_os = "linux")]
 mod submit;
 #[cfg(target_os = "linux")]

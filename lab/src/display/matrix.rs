@@ -54,7 +54,7 @@ pub fn sentence(matrix: &Matrix) -> String {
     let mut proven: Vec<&Line> = matrix.rows.iter().filter(|line| extent(line) > 0.0).collect();
     proven.sort_by(|a, b| extent(b).total_cmp(&extent(a)));
     let against = match &matrix.against {
-        Some(variant) => format!("Against `{variant}`: "),
+        Some(variant) => format!("Against \"{variant}\": "),
         None => "B against A: ".to_owned(),
     };
     let all = |judgment: Judgment| {

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::spoken_number;
+use super::{ROWS_MAX, spoken_number};
 use crate::display::kinds;
 use crate::results::{Case, Results};
 
@@ -84,9 +84,6 @@ impl Axis {
 pub(super) fn share(value: f64) -> String {
     format!("{value:.3}%")
 }
-
-/// Most rows of a chart that is shown without a click.
-const ROWS_MAX: usize = 24;
 
 /// Renders one chart for each metric.
 pub fn charts(results: &Results) -> Markup {

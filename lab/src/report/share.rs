@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::{by_cell, spoken};
+use super::{ROWS_MAX, by_cell, spoken};
 use crate::display::percent;
 use crate::explain::{Explanation, Row};
 
@@ -142,9 +142,6 @@ pub fn bars(explanation: &Explanation) -> Markup {
         }
     }
 }
-
-/// Most bars that are shown without a click.
-const ROWS_MAX: usize = 24;
 
 fn chart(rows: &[&Row], drawn: &[Vec<Part>]) -> Markup {
     html! {

@@ -16,6 +16,7 @@ mod histories;
 mod house;
 mod kernels;
 mod ledger;
+mod matrix;
 mod mutations;
 mod orders;
 mod packages;

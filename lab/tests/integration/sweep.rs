@@ -2,6 +2,7 @@
 
 use holdfast_lab::collect;
 use holdfast_lab::experiment::Experiment;
+use holdfast_lab::filter::Filter;
 use holdfast_lab::options::Options;
 use holdfast_lab::plan::Plan;
 use holdfast_lab::report;
@@ -207,21 +208,25 @@ fn small_differences_have_weak_colors() {
 
 #[test]
 fn drawings_of_sweeps_have_the_curves_or_the_heat_maps() {
-    let drawn = |results: &Results, cases: &[String]| -> Option<String> {
-        let mut all = report::drawings(results, cases).into_iter();
+    let drawn = |results: &Results| -> Option<String> {
+        let mut all = report::drawings(results).into_iter();
         all.find(|drawing| drawing.name.ends_with("-sweep"))
             .map(|drawing| drawing.svg)
     };
     let one = swept(&["host.hz=250,100,1000"], &[]);
-    let svg = drawn(&one, &[]).expect("it is a sweep");
+    let svg = drawn(&one).expect("it is a sweep");
     // Each of two charts has two lines of three points; each line has one in the legend too.
     assert_eq!(svg.matches("<circle").count(), 2 * (2 * 3 + 2), "{svg}");
     let first = one.cases[0].case.split(' ').next().expect("a name").to_owned();
-    let half = drawn(&one, &[first]).expect("a case");
+    let filter = Filter {
+        cases: vec![first],
+        ..Filter::default()
+    };
+    let half = drawn(&filter.of(one).expect("a case")).expect("a case");
     assert_eq!(half.matches("<circle").count(), 2 * 3 + 2, "one case");
-    let two = drawn(&swept(&["host.hz=250,100,1000", "guest.vcpus=2,4"], &[]), &[]).expect("it is a sweep");
+    let two = drawn(&swept(&["host.hz=250,100,1000", "guest.vcpus=2,4"], &[])).expect("it is a sweep");
     assert_eq!(two.matches("<rect class=\"heat\"").count(), 24);
-    assert!(drawn(&fake::results(), &[]).is_none(), "no sweep");
+    assert!(drawn(&fake::results()).is_none(), "no sweep");
 }
 
 #[test]

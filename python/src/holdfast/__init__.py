@@ -10,7 +10,7 @@ executor, merges their records, and makes frames and pictures of the results.
 
 from ._command import Command, HoldfastError, Problem
 from .experiment import Experiment, experiment
-from .plan import Plan, Record, Unit
+from .plan import Plan, Record, RunsFailed, Unit
 from .results import Comparison, Results, read
 from .trace import Trace
 
@@ -23,6 +23,7 @@ __all__ = [
     "Problem",
     "Record",
     "Results",
+    "RunsFailed",
     "Trace",
     "Unit",
     "experiment",

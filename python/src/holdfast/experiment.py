@@ -7,21 +7,19 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tomli_w
-
-from ._command import Command
+from ._command import Command, needed
 from .plan import Plan, Unit
 from .trace import Trace
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    import tomli as tomllib
+    tomllib = needed("tomli", "all")
 
 if TYPE_CHECKING:
     from .results import Results
@@ -31,7 +29,7 @@ def experiment(source: str | os.PathLike[str] | Mapping[str, Any], *, command: C
     """Returns an experiment: a shipped one by its name, a TOML file by its path, TOML text, or a mapping."""
     command = command or Command.find()
     if isinstance(source, Mapping):
-        return Experiment(tomli_w.dumps(dict(source)), "-", command)
+        return Experiment(_toml(dict(source)), "-", command)
     text = os.fspath(source)
     if "\n" in text:
         return Experiment(text, "-", command)
@@ -90,9 +88,12 @@ class Experiment:
         """Sets keys for all cells: `.set({"host.hz": 250}, lock="tas")`. A keyword is a key of all guests."""
         return dataclasses.replace(self, settings=self.settings + tuple(_keys(keys, guest).items()))
 
-    def sweep(self, keys: Mapping[str, Sequence[Any]] | None = None, /, **guest: Sequence[Any]) -> Experiment:
-        """Runs each case with each of several values: `.sweep(lock=["tas", "ticket"], vcpus=[8, 16])`."""
-        added = tuple((key, tuple(values)) for key, values in _keys(keys, guest).items())
+    def sweep(self, keys: Mapping[str, Any] | None = None, /, **guest: Any) -> Experiment:
+        """Runs each case with each of several values: `.sweep(lock=["tas", "ticket"], vcpus=[8, 16])`.
+
+        Text or a number is one value.
+        """
+        added = tuple((key, _several(values)) for key, values in _keys(keys, guest).items())
         return dataclasses.replace(self, sweeps=self.sweeps + added)
 
     def arguments(self) -> list[str]:
@@ -137,7 +138,7 @@ class Experiment:
         """Returns the definition as TOML: the text itself if nothing was changed."""
         if self == dataclasses.replace(self, seeds=None, scale=None, settings=(), sweeps=()):
             return self.text
-        return str(tomli_w.dumps(self.to_dict()))
+        return _toml(self.to_dict())
 
     def check(self) -> None:
         """Raises HoldfastError with all mistakes, each at its file, line and key."""
@@ -209,7 +210,7 @@ class Experiment:
         """Runs all units and returns the results. `Plan.run` describes the arguments.
 
         With `until_ci` it runs round after round, and `progress` counts within each. Workers on other machines then
-        need a `cache`.
+        need a `cache`. Raises RunsFailed if no run gave a result.
         """
         arguments: dict[str, Any] = {
             "chunks": chunks,
@@ -239,6 +240,15 @@ def _names(given: str | Sequence[str]) -> tuple[str, ...]:
 
 def _keys(keys: Mapping[str, Any] | None, guest: Mapping[str, Any]) -> dict[str, Any]:
     return {**(keys or {}), **{f"guest.{name}": value for name, value in guest.items()}}
+
+
+def _several(values: Any) -> tuple[Any, ...]:
+    """Returns the values of a key; text and numbers are one value."""
+    return tuple(values) if isinstance(values, Iterable) and not isinstance(values, str | bytes) else (values,)
+
+
+def _toml(definition: dict[str, Any]) -> str:
+    return str(needed("tomli_w", "all").dumps(definition))
 
 
 def _value(value: Any) -> str:

@@ -78,6 +78,19 @@ class Record:
         return Record(**{key: record[key] for key in keys}, line=line)
 
 
+class RunsFailed(HoldfastError):
+    """All runs failed. The message has the first failure."""
+
+    def __init__(self, results: Results) -> None:
+        first = results.failures[0]
+        place = f"case {first['case']}, variant {first['variant']}, seed {first['seed']}"
+        super().__init__(
+            f"all {len(results.failures)} runs failed; {place}: {first['error']}\nreplay: {first['replay']}", 1, ["run"]
+        )
+        self.results = results
+        """The results, which have nothing but the failures."""
+
+
 def work(command: str, header: str, units: Sequence[str], jobs: int, cache: str | None) -> str:
     """Runs units in a process of the command, and returns their records. Executors call this on their workers."""
     arguments = ["run", "--units", "-", "--jobs", str(jobs)]
@@ -210,7 +223,10 @@ class Plan:
         return texts
 
     def merge(self, records: Iterable[str], *, mixed_builds: bool = False) -> Results:
-        """Merges texts of records into results, the same bytes as one run of the command gives."""
+        """Merges texts of records into results, the same bytes as one run of the command gives.
+
+        Raises RunsFailed if no run gave a result.
+        """
         from .results import Results
 
         with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
@@ -223,7 +239,10 @@ class Plan:
             # Failed runs are in the results.
             text = self.command.run(arguments, allowed=(0, 1))
             merged = [line for line in path.read_text(encoding="utf-8").splitlines()[1:] if '"holdfast.record/1"' in line]
-        return Results(text, self.command, records=[Record.of(line) for line in merged], units=self.units)
+        results = Results(text, self.command, records=[Record.of(line) for line in merged], units=self.units)
+        if results.failures and not any(case["samples"] for case in results.document["cases"]):
+            raise RunsFailed(results)
+        return results
 
 
 def _as_executor(executor: Any) -> Executor:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._command import Command
+from ._command import Command, needed
 from .plan import Record, Unit
 
 if TYPE_CHECKING:
@@ -38,15 +39,39 @@ class Comparison:
 
     def to_pandas(self) -> Any:
         """Returns the rows as a pandas frame."""
-        import pandas
+        return needed("pandas", "frames").json_normalize(self.rows)
 
-        return pandas.json_normalize(self.rows)
+    @property
+    def verdict(self) -> str:
+        """What is proven, in one sentence."""
+        return str(self.document.get("verdict", ""))
+
+    def matrix(self) -> Any:
+        """Returns variants by guests as a pandas frame: changes in percent, where they are proven, or else missing.
+
+        `document["matrix"]` has all changes with their intervals, which are corrected for the number of comparisons.
+        """
+        pandas = needed("pandas", "frames")
+        matrix = self.document["matrix"]
+        columns = [*(["all guests"] if len(matrix["guests"]) > 1 else []), *matrix["guests"]]
+        rows = [[*([line["all"]] if len(matrix["guests"]) > 1 else []), *line["guests"]] for line in matrix["rows"]]
+        cells = [
+            [change["percent"] if change and change["judgment"] in ("better", "worse") else None for change in row]
+            for row in rows
+        ]
+        index = pandas.MultiIndex.from_tuples(
+            [(line["case"], line["variant"]) for line in matrix["rows"]], names=["case", "variant"]
+        )
+        return pandas.DataFrame(cells, index=index, columns=columns, dtype="float64")
+
+    def __str__(self) -> str:
+        return "\n".join(filter(None, [self.verdict, plain([_flat(row) for row in self.rows])]))
 
     def _repr_html_(self) -> str:
-        return _table([_flat(row) for row in self.rows])
+        return (f"<p>{html.escape(self.verdict)}</p>" if self.verdict else "") + _table([_flat(row) for row in self.rows])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Results:
     """The results of an experiment."""
 
@@ -84,13 +109,85 @@ class Results:
         return {**{key: self.document.get(key) for key in keys}, "metric": ", ".join(metrics), "unit": ", ".join(units)}
 
     def varied(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """Returns for each case and variant the values of those keys in which cells differ."""
+        """Returns for each case and variant the values of those keys in which cells differ.
+
+        A key of guests has a value for each guest, `vm.build.lock` and `vm.hogs.lock`, and one for all of them,
+        `vm.*.lock`, where they agree in every cell. Results from a file have the swept keys only.
+        """
         cells: dict[tuple[str, str], dict[str, Any]] = {}
         for unit in self.units:
-            cells.setdefault((unit.case, unit.variant), unit.parameters)
+            if (unit.case, unit.variant) not in cells:
+                cells[unit.case, unit.variant] = _by_guest(unit.parameters, self._guests(unit.case, unit.variant))
+        if not self.units:
+            for case in self.document["cases"]:
+                swept = {_column(step["key"]): number(step["value"]) for step in case.get("swept", [])}
+                cells.setdefault((case["case"], case["variant"]), swept)
         keys = sorted({key for parameters in cells.values() for key in parameters})
-        shown = [key for key in keys if len({json.dumps(cell.get(key)) for cell in cells.values()}) > 1]
+
+        swept_keys = {_column(step["key"]) for case in self.document["cases"] for step in case.get("swept", [])}
+
+        def differ(key: str) -> bool:
+            # A swept key stays a column where a part of the results has one of its values.
+            return key in swept_keys or len({json.dumps(cell.get(key)) for cell in cells.values()}) > 1
+
+        guests = {key.split(".", 2)[1] for key in keys if key.startswith("vm.")}
+        own = {key.split(".", 2)[2] for key in keys if key.startswith("vm.") and differ(key)}
+        shown = [key for key in keys if differ(key) or (key.startswith("vm.") and key.split(".", 2)[2] in own)]
+        # Where guests do not agree in every cell, there is no value for all of them.
+        whole = {name for name in own if all(f"vm.*.{name}" in cell for cell in cells.values())}
+        shown = [key for key in shown if not key.startswith("vm.*.") or key.split(".", 2)[2] in whole]
+        # Guests that are alone need no columns of their own.
+        if guests <= {"*"}:
+            shown = [key for key in shown if differ(key)]
         return {cell: {key: parameters.get(key) for key in shown} for cell, parameters in cells.items()}
+
+    def _guests(self, case: str, variant: str) -> list[str]:
+        rows = [*self.document["cases"], *self.document["background"]]
+        return [row["vm"] for row in rows if (row["case"], row["variant"]) == (case, variant)]
+
+    def where(self, where: Mapping[str, Any] | None) -> Results:
+        """Returns a part of the results: `where({"case": "2x", "vm": ["db", "web"], "host.hz": 250})`.
+
+        Keys are columns of `samples`: `case`, `variant`, `vm`, or a key in which cells differ. A value is one, or a list
+        of several. Identical guests and swept cases also have a common name: the beginning of their names.
+        """
+        if not where:
+            return self
+        varied = self.varied()
+        known = ["case", "variant", "vm", *dict.fromkeys(key for cell in varied.values() for key in cell)]
+        wanted = {(key if key in known else _column(key)): value for key, value in where.items()}
+        for key in wanted:
+            if key not in known:
+                raise KeyError(f"found {key!r}, expected one of {', '.join(known)}")
+
+        def kept(row: dict[str, Any], *names: str) -> bool:
+            cell = varied.get((row["case"], row["variant"]), {})
+            return all(
+                _matches(row[key] if key in names else cell.get(key), value, is_name=key in names)
+                for key, value in wanted.items()
+                if key in names or key not in ("case", "variant", "vm")
+            )
+
+        document = dict(self.document)
+        for table in ("cases", "background"):
+            document[table] = [row for row in self.document[table] if kept(row, "case", "variant", "vm")]
+        document["failures"] = [row for row in self.failures if kept(row, "case", "variant")]
+        if not document["cases"]:
+            raise ValueError(f"found no guest of {', '.join(f'{key}={value!r}' for key, value in where.items())}")
+        left = {(case["case"], case["variant"], case["vm"]) for case in document["cases"]}
+        # A total of identical guests needs all of them.
+        document["totals"] = [
+            total
+            for total in self.document.get("totals", [])
+            if all((total["case"], total["variant"], f"{total['vm']}-{n}") in left for n in range(1, total["guests"] + 1))
+        ]
+        cells = {(case["case"], case["variant"]) for case in document["cases"]}
+        return Results(
+            json.dumps(document, indent=2) + "\n",
+            self.command,
+            records=[record for record in self.records if (record.case, record.variant) in cells],
+            units=[unit for unit in self.units if (unit.case, unit.variant) in cells],
+        )
 
     def samples(self) -> list[dict[str, Any]]:
         """Returns one row for each sample: names, varied keys, seed, value, and what the simulator knows of the run."""
@@ -155,46 +252,72 @@ class Results:
             for record in self.records
         ]
 
-    def _rows(self, table: str, background: bool) -> list[dict[str, Any]]:
+    def _rows(self, table: str, background: bool, where: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        part = self.where(where)
         tables = {
-            "samples": lambda: self.samples(),
-            "lost_time": lambda: self.lost_time(background=background),
-            "counters": lambda: self.counters(background=background),
-            "costs": lambda: self.costs(),
+            "samples": lambda: part.samples(),
+            "lost_time": lambda: part.lost_time(background=background),
+            "counters": lambda: part.counters(background=background),
+            "costs": lambda: part.costs(),
         }
         if table not in tables:
             raise ValueError(f"found the table {table!r}, expected one of {', '.join(tables)}")
         return tables[table]()
 
-    def to_pandas(self, table: str = "samples", *, background: bool = False) -> Any:
-        """Returns a tidy pandas frame of `samples`, `lost_time`, `counters` or `costs`; provenance in `.attrs`."""
-        import pandas
+    def to_pandas(
+        self, table: str = "samples", *, background: bool = False, where: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Returns a tidy pandas frame of `samples`, `lost_time`, `counters` or `costs`; provenance in `.attrs`.
 
-        frame = pandas.DataFrame(self._rows(table, background))
+        `where` chooses a part, as the method of that name does.
+        """
+        pandas = needed("pandas", "frames")
+        frame = pandas.DataFrame(self._rows(table, background, where))
         frame.attrs.update(self.provenance)
         return frame
 
-    def to_polars(self, table: str = "samples", *, background: bool = False) -> Any:
+    def to_polars(
+        self, table: str = "samples", *, background: bool = False, where: Mapping[str, Any] | None = None
+    ) -> Any:
         """Returns the same as a polars frame, which has no place for provenance."""
-        import polars
+        polars = needed("polars", "all")
+        return polars.DataFrame(self._rows(table, background, where), infer_schema_length=None)
 
-        return polars.DataFrame(self._rows(table, background), infer_schema_length=None)
+    def to_xarray(self, *, where: Mapping[str, Any] | None = None) -> Any:
+        """Returns the samples as an xarray dataset over case, variant, vm, each swept key and seed.
 
-    def to_xarray(self) -> Any:
-        """Returns the samples as an xarray dataset over case, variant, vm and seed; unit and provenance in `.attrs`."""
-        frame = self.to_pandas()
-        axes = ["case", "variant", "vm", "seed"]
+        Swept keys are in numerical order, and names are without their values. Unit and provenance are in `.attrs`.
+        """
+        pandas = needed("pandas", "frames")
+        needed("xarray", "all")
+        part = self.where(where)
+        keys = list(dict.fromkeys(step["key"] for case in part.document["cases"] for step in case.get("swept", [])))
+        names, rows = ["case", "variant", "vm"], []
         values = ["value", "work_share", "preempted_spin_share", "convoy_share", "longest_stall_ns"]
-        dataset = frame.set_index(axes)[values].astype("float64").to_xarray()
+        samples = iter(part.samples())
+        for case in part.document["cases"]:
+            steps = case.get("swept", [])
+            base = {name: _without(case[name], steps) or case[name] for name in names[:2]}
+            swept = {_column(step["key"]): number(step["value"]) for step in steps}
+            for _ in case["samples"]:
+                row = next(samples)
+                figures = {name: row[name] for name in values}
+                rows.append({**base, "vm": case["vm"], **swept, "seed": row["seed"], **figures})
+        frame = pandas.DataFrame(rows)
+        dims = [*names, *(_column(key) for key in keys), "seed"]
+        dataset = frame.set_index(dims)[values].astype("float64").to_xarray()
+        for name in names:
+            dataset = dataset.reindex({name: list(dict.fromkeys(row[name] for row in rows))})
+        for key in dims[3:-1]:
+            dataset = dataset.reindex({key: sorted(dict.fromkeys(row[key] for row in rows), key=in_order)})
         dataset.attrs.update({key: str(value) for key, value in self.provenance.items()})
         dataset["value"].attrs["units"] = self.provenance["unit"]
         return dataset
 
     def to_parquet(self, path: str | os.PathLike[str], table: str = "samples", *, background: bool = False) -> None:
         """Writes a tidy table as Parquet, with provenance in the schema's metadata."""
-        import pyarrow
-        import pyarrow.parquet
-
+        pyarrow = needed("pyarrow", "all")
+        needed("pyarrow.parquet", "all")
         made = pyarrow.Table.from_pylist(self._rows(table, background))
         metadata = {f"holdfast.{key}": str(value) for key, value in self.provenance.items()}
         pyarrow.parquet.write_table(made.replace_schema_metadata(metadata), os.fspath(path))
@@ -254,12 +377,119 @@ class Results:
             for case in self.document["cases"]
         ]
 
+    def __repr__(self) -> str:
+        cases, seeds = self.document["cases"], self.document["seeds"]
+        cells = len({(case["case"], case["variant"]) for case in cases})
+        state = "" if self.complete else ", incomplete"
+        failed = f", {len(self.failures)} runs failed" if self.failures else ""
+        return f"Results({self.document['experiment']!r}, {cells} cells x {len(seeds)} seeds{state}{failed})"
+
+    def __str__(self) -> str:
+        title = f"{self.document['experiment']}: {self.document.get('title') or ''}"
+        return f"{title}\n{self!r}\n\n{plain(self.summary())}"
+
     def _repr_html_(self) -> str:
         title = html.escape(f"{self.document['experiment']}: {self.document.get('title') or ''}")
         state = "" if self.complete else " <b>incomplete</b>"
         failed = f", {len(self.failures)} runs failed" if self.failures else ""
         foot = html.escape(f"scale {self.document['scale']:g}, version {self.document['version']}{failed}")
         return f"<p>{title}{state}</p>{_table(self.summary())}<p><small>{foot}</small></p>"
+
+
+def number(value: Any) -> Any:
+    """Returns the number that a text stands for, or the text itself."""
+    for kind in (int, float):
+        try:
+            found = kind(value)
+        except (TypeError, ValueError):
+            continue
+        return found if math.isfinite(found) else value
+    return value
+
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def in_order(value: Any) -> tuple[int, float, str]:
+    """Returns what values of a swept key are sorted by: numbers, then times, then other text."""
+    if isinstance(value, int | float):
+        return (0, float(value), "")
+    amount, _, unit = str(value).partition(" ")
+    size = number(amount)
+    if unit in _UNITS and isinstance(size, int | float):
+        return (1, size * _UNITS[unit], "")
+    return (2, 0.0, str(value))
+
+
+def _column(key: str) -> str:
+    """Returns the name of a swept key in frames."""
+    return f"vm.*.{key.removeprefix('guest.')}" if key.startswith("guest.") else key
+
+
+def _by_guest(parameters: dict[str, Any], guests: Sequence[str]) -> dict[str, Any]:
+    """Returns the values of a cell with those of each guest, and of all guests where these agree."""
+    cell = {key: value for key, value in parameters.items() if not key.startswith("vm.")}
+    of_all: dict[str, Any] = {}
+    own: dict[str, dict[str, Any]] = {}
+    for key, value in parameters.items():
+        if key.startswith("vm.*."):
+            of_all[key.removeprefix("vm.*.")] = value
+        elif key.startswith("vm."):
+            _, vm, name = key.split(".", 2)
+            own.setdefault(name, {})[vm] = value
+    for name, value in of_all.items():
+        own.setdefault(name, {}).update({vm: value for vm in guests if vm not in own[name]})
+        if all(one == value for one in own[name].values()):
+            cell[f"vm.*.{name}"] = value
+    for name, values in own.items():
+        if len(values) == len(guests) and len({json.dumps(value) for value in values.values()}) == 1:
+            cell[f"vm.*.{name}"] = next(iter(values.values()))
+        cell.update({f"vm.{vm}.{name}": value for vm, value in values.items()})
+    return cell
+
+
+def _without(name: str, steps: Sequence[dict[str, str]]) -> str:
+    """Returns a name without the values of swept keys."""
+    words = name.split(" ")
+    for step in steps:
+        part = step["step"].split(" ")
+        for at in range(len(words) - len(part), -1, -1):
+            if words[at : at + len(part)] == part:
+                del words[at : at + len(part)]
+                break
+    return " ".join(words)
+
+
+def _matches(found: Any, wanted: Any, *, is_name: bool) -> bool:
+    """Returns whether a value is one that is wanted. Of names, a common beginning is enough."""
+    if isinstance(wanted, list | tuple | set | frozenset) and not isinstance(found, list):
+        return any(_matches(found, one, is_name=is_name) for one in wanted)
+    if found == wanted or (found is not None and not isinstance(found, bool) and str(found) == str(wanted)):
+        return True
+    return is_name and isinstance(wanted, str) and any(found.startswith(wanted + end) for end in (" ", "-"))
+
+
+def plain(rows: Sequence[dict[str, Any]]) -> str:
+    """Returns rows as a table of text."""
+    if not rows:
+        return "no rows"
+
+    def shown(value: Any) -> str:
+        if isinstance(value, float):
+            return f"{value:.4g}"
+        return "-" if value is None else str(value)
+
+    heads = [key for key in rows[0] if any(row.get(key) is not None for row in rows)]
+    lines = [heads, *([shown(row.get(key)) for key in heads] for row in rows)]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
+    numbers = [all(isinstance(row.get(key), int | float | None) for row in rows) for key in heads]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, numbers, strict=True)
+        ).rstrip()
+        for line in lines
+    )
 
 
 def _at(values: list[Any], index: int) -> Any:
@@ -274,7 +504,8 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     interval = compared.get("interval")
     shown["ratio"] = compared.get("ratio")
     shown["95 % interval"] = interval and f"{interval[0]:.3f} to {interval[1]:.3f}"
-    shown["verdict"] = str(compared.get("verdict", "no samples")).replace("-", " ")
+    shown["verdict"] = str(shown.pop("judgment", None) or "no samples").replace("-", " ")
+    shown.pop("better", None)
     return shown
 
 

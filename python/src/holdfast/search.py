@@ -13,6 +13,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ._command import needed
+from .plan import RunsFailed
+
 if TYPE_CHECKING:
     from .experiment import Experiment
     from .results import Results
@@ -51,7 +54,7 @@ def search(
     and sampler. Before Optuna 5 its sampler needs `constraints_func=constraints_of` for constraints.
     `executor` and `jobs` are those of `Experiment.run`. `cache` keeps the runs, also for the next search.
     """
-    import optuna
+    optuna = needed("optuna", "search")
 
     if not 1 <= first <= seeds:
         raise ValueError(f"found first={first} and seeds={seeds}, expected 1 <= first <= seeds")
@@ -78,7 +81,10 @@ def search(
             amounts: list[float] = []
             try:
                 for count in rounds:
-                    results = chosen.sized(seeds=count).run(executor, cache=kept, jobs=jobs)
+                    try:
+                        results = chosen.sized(seeds=count).run(executor, cache=kept, jobs=jobs)
+                    except RunsFailed as failed:
+                        results = failed.results
                     trial.set_user_attr("seeds", count)
                     if results.failures:
                         trial.set_user_attr("failure", results.failures[0]["error"])

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ._command import needed
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -23,9 +25,8 @@ class Trace:
         The package `perfetto` downloads the program when it is first used. Where it cannot, give
         `config=TraceProcessorConfig(bin_path=...)`.
         """
-        from perfetto.trace_processor import TraceProcessor
-
-        return TraceProcessor(trace=str(self.path), **arguments)
+        processor = needed("perfetto.trace_processor", "traces").TraceProcessor
+        return processor(trace=str(self.path), **arguments)
 
     def query(self, sql: str, **arguments: Any) -> Any:
         """Returns the rows of an SQL query as a pandas frame. `processor` describes the arguments."""

@@ -6,7 +6,7 @@ use crate::compare::{Judgment, Row};
 use crate::explain::{Convoys, HostFigures};
 use crate::results::{Case, Results, Total};
 use crate::sheet::Sheet;
-use crate::stats::{Method, Summary};
+use crate::stats::Summary;
 
 /// Returns `value` with four significant digits, or with all digits before its point if these are more.
 pub fn number(value: f64) -> String {
@@ -196,17 +196,12 @@ pub fn verdict(row: &Row) -> String {
     let interval = comparison
         .interval
         .map_or_else(String::new, |(low, high)| format!(" [{}, {}]", ratio(low), ratio(high)));
-    let paired = if comparison.method == Method::PairedT {
-        ", paired by seed"
-    } else {
-        ""
-    };
     let judgment = match row.judgment {
         None => return "no samples".to_owned(),
         Some(Judgment::Identical) => return Judgment::Identical.words().to_owned(),
         Some(judgment) => judgment.words(),
     };
-    format!("x {}{interval}: {judgment}{paired}", ratio(comparison.ratio))
+    format!("x {}{interval}: {judgment}", ratio(comparison.ratio))
 }
 
 /// Returns an interval of ratios as changes in percent, or only a bound for an end that is very far.

@@ -1,10 +1,12 @@
 //! `holdfast compare`.
 
-use holdfast_lab::compare::{self, Compared, Judgment};
+use comfy_table::CellAlignment;
+use holdfast_lab::compare::{self, Compared, Judgment, Row};
 use holdfast_lab::display::matrix::proven;
 use holdfast_lab::display::{changes, verdict};
 use holdfast_lab::results::{self, Results};
 use holdfast_lab::sheet::Sheet;
+use holdfast_lab::stats::Method;
 use holdfast_lab::sweep::{self, Along};
 
 use super::run::compared;
@@ -84,16 +86,29 @@ fn print(found: &Compared, all: bool) -> Result<()> {
                 verdict(row),
             ]);
         }
+        let sheet = sheet.without_one("case").without_one("guest");
         let mut table = output::table(&sheet.heads, sheet.texts);
+        if let Some(verdict) = table.column_mut(sheet.heads.len() - 1) {
+            verdict.set_cell_alignment(CellAlignment::Left);
+        }
         table.add_rows(&sheet.rows);
         output::line(&format!("\n{table}"))?;
+        let is_paired = |row: &Row| {
+            row.comparison
+                .is_some_and(|comparison| comparison.method == Method::PairedT)
+        };
+        let paired = if found.rows.iter().all(is_paired) {
+            " Paired by seed."
+        } else {
+            ""
+        };
         let note = match found.comparisons {
             0 | 1 => "Ratios are of geometric means; in brackets the 95 % confidence interval.".to_owned(),
             count => format!(
                 "Ratios are of geometric means; in brackets their intervals: with 95 % confidence all {count} hold together."
             ),
         };
-        output::line(&format!("\n{}", output::wrapped(&note)))?;
+        output::line(&format!("\n{}", output::wrapped(&format!("{note}{paired}"))))?;
     } else {
         let count = found.rows.len();
         output::line(&format!("\n`--all` shows means and intervals of {count} comparisons."))?;

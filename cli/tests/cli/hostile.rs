@@ -107,8 +107,10 @@ fn results_are_known_by_what_is_in_them() {
         "{}",
         ran.err
     );
-    // The runs are over at this point, so options for runs have no effect.
-    let ran = holdfast_in(folder.path(), &["explain", "results", "--case", "8-1x-4"]);
+    // The runs are over at this point, so options for runs have no effect. Names choose a part of the results.
+    let part = holdfast_in(folder.path(), &["explain", "results", "--case", "8-1x-4"]);
+    assert_eq!(part.status, 0, "{}", part.err);
+    let ran = holdfast_in(folder.path(), &["explain", "results", "--seeds", "3"]);
     assert_eq!((ran.status, ran.out.as_str()), (2, ""));
     assert!(ran.err.contains("expected it only with an experiment"), "{}", ran.err);
 }

@@ -16,9 +16,9 @@ mod real_host;
 mod report;
 mod runs;
 mod shipped;
-mod tables;
 #[cfg(target_os = "linux")]
 mod submit;
+mod tables;
 #[cfg(target_os = "linux")]
 mod terminal;
 #[cfg(target_os = "linux")]

@@ -275,7 +275,7 @@ fn drawings_stand_alone_and_nothing_of_the_users_becomes_markup() {
     assert_eq!(none.status, 2, "{}", none.err);
     assert!(
         none.err
-            .contains("--case: found [\"zzz\"], expected the beginning of one of"),
+            .contains("--case: found \"zzz\", expected the beginning of one of"),
         "{}",
         none.err
     );

@@ -164,6 +164,10 @@ pub fn note(matrix: &Matrix) -> String {
     if matrix.guests.len() > 1 {
         note.push_str(" In parentheses: not proven; =: proven to be below 0.5 %.");
     }
+    let mut changes = matrix.rows.iter().flat_map(Line::changes);
+    if changes.all(|change| change.interval_percent.is_none()) {
+        return note;
+    }
     if matrix.comparisons > 1 {
         let count = matrix.comparisons;
         note.push_str(&format!(

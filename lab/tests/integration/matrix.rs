@@ -51,7 +51,9 @@ fn of_variants(variants: &[(&str, [f64; 3])]) -> Results {
     results.background.clear();
     for (variant, factors) in variants {
         let cases = GUESTS.iter().zip(factors);
-        let cases: Vec<Case> = cases.map(|(vm, factor)| guest(&model, variant, vm, 10.0 * factor)).collect();
+        let cases: Vec<Case> = cases
+            .map(|(vm, factor)| guest(&model, variant, vm, 10.0 * factor))
+            .collect();
         let last = |index: usize| cases[1].samples[index].max(cases[2].samples[index]);
         results.totals.push(Total {
             case: "host".to_owned(),
@@ -99,7 +101,10 @@ fn rows_are_sorted_by_worth_and_identical_guests_are_one_column() {
     // Two guests and all of them together, in four rows.
     assert_eq!(matrix.comparisons, 12);
     let pinned = matrix.rows[0].all.expect("the same seeds").percent;
-    assert!((pinned - ((0.65_f64 * 1.26).sqrt() - 1.0) * 100.0).abs() < 0.5, "{pinned}");
+    assert!(
+        (pinned - ((0.65_f64 * 1.26).sqrt() - 1.0) * 100.0).abs() < 0.5,
+        "{pinned}"
+    );
 }
 
 #[test]
@@ -107,7 +112,8 @@ fn the_verdict_names_what_is_proven_the_largest_first() {
     let sentence = display::matrix::sentence(&matrix(&shared_host()));
     let begins = "Against \"as it is\": pinned: db -35.";
     assert!(sentence.starts_with(begins), "{sentence}");
-    let places = ["pinned", "worse for all", "quota", "nothing else is proven to matter."].map(|part| sentence.find(part));
+    let places =
+        ["pinned", "worse for all", "quota", "nothing else is proven to matter."].map(|part| sentence.find(part));
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{sentence}");
     assert!(!sentence.contains("hardly"), "{sentence}");
     let nothing = of_variants(&[("as it is", [1.0; 3]), ("other", [1.0; 3])]);
@@ -121,7 +127,11 @@ fn the_verdict_names_what_is_proven_the_largest_first() {
 fn intervals_are_wider_the_more_is_compared() {
     let width = |results: &Results| {
         let matrix = matrix(results);
-        let line = matrix.rows.iter().find(|line| line.variant == "quota").expect("it is there");
+        let line = matrix
+            .rows
+            .iter()
+            .find(|line| line.variant == "quota")
+            .expect("it is there");
         let (low, high) = line.guests[0].expect("samples").interval_percent.expect("six samples");
         high - low
     };
@@ -148,10 +158,17 @@ fn a_filter_keeps_names_and_their_beginnings() {
     assert_eq!((kept.cases.len(), kept.totals.len()), (10, 5));
     assert_eq!(matrix(&kept).guests, ["2 x builder"]);
     let one = keep(&["builder-2"], shared_host()).expect("one guest");
-    assert_eq!((one.cases.len(), one.totals.len()), (5, 0), "a total needs all of its guests");
+    assert_eq!(
+        (one.cases.len(), one.totals.len()),
+        (5, 0),
+        "a total needs all of its guests"
+    );
     assert_eq!(matrix(&one).guests, ["builder-2"]);
     let unknown = keep(&["web"], shared_host()).expect_err("no such guest").to_string();
-    assert!(unknown.starts_with("--guest: found \"web\", expected the beginning of "), "{unknown}");
+    assert!(
+        unknown.starts_with("--guest: found \"web\", expected the beginning of "),
+        "{unknown}"
+    );
     // An equal name is preferred to longer ones.
     let mut results = shared_host();
     results.cases[0].vm = "builder".to_owned();
@@ -161,10 +178,24 @@ fn a_filter_keeps_names_and_their_beginnings() {
 #[test]
 fn the_page_has_the_matrix_as_a_heat_table() {
     let page = report::html(&shared_host());
-    assert!(page.contains("pinned: db") && page.contains("table class=\"matrix\""), "{page}");
-    assert_eq!(page.matches("class=\"number better\"").count(), 5, "pinned: db and all; quota: three");
-    assert_eq!(page.matches("class=\"number worse\"").count(), 4, "pinned: builders; worse for all: three");
-    assert!(!page.contains("Predicted and published") && !page.contains("published figure"), "nothing is published");
+    assert!(
+        page.contains("pinned: db") && page.contains("table class=\"matrix\""),
+        "{page}"
+    );
+    assert_eq!(
+        page.matches("class=\"number better\"").count(),
+        5,
+        "pinned: db and all; quota: three"
+    );
+    assert_eq!(
+        page.matches("class=\"number worse\"").count(),
+        4,
+        "pinned: builders; worse for all: three"
+    );
+    assert!(
+        !page.contains("Predicted and published") && !page.contains("published figure"),
+        "nothing is published"
+    );
     let published = report::html(&fake::results());
     assert!(published.contains("Predicted and published") && published.contains("published figure"));
 }

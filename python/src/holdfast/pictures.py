@@ -41,7 +41,9 @@ class Picture:
     def svg(self) -> str:
         """Returns the picture as SVG."""
         text = io.StringIO()
-        self.figure.savefig(text, format="svg", bbox_inches="tight")
+        # The same picture is the same text: no date, no random names.
+        with needed("matplotlib", "plots").rc_context({"svg.hashsalt": "holdfast"}):
+            self.figure.savefig(text, format="svg", bbox_inches="tight", metadata={"Date": None})
         return text.getvalue()
 
     def _repr_html_(self) -> str:

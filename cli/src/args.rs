@@ -1,5 +1,6 @@
 //! The command line.
 
+mod filter;
 mod new;
 #[cfg(feature = "real-host")]
 mod real_host;
@@ -17,6 +18,7 @@ use holdfast_lab::filter::Filter;
 use holdfast_lab::options::Options;
 use holdfast_lab::shipped::DEFAULT_EXPERIMENT;
 
+pub use filter::*;
 pub use new::*;
 pub use real_host::*;
 pub use submit::*;
@@ -292,31 +294,6 @@ impl ResultArgs {
     }
 }
 
-/// The part of a result file that is shown. Each name is one, or the beginning of several.
-#[derive(Args, Debug)]
-pub struct FilterArgs {
-    /// Show only this case, with each of its swept values; can be given several times
-    #[arg(long, value_name = "NAME")]
-    pub case: Vec<String>,
-    /// Show only this variant; can be given several times
-    #[arg(long, value_name = "NAME")]
-    pub variant: Vec<String>,
-    /// Show only this guest, or identical guests by their common name; can be given several times
-    #[arg(long, value_name = "NAME")]
-    pub guest: Vec<String>,
-}
-
-impl FilterArgs {
-    /// Returns the filter that stands for these arguments.
-    pub fn filter(&self) -> Filter {
-        Filter {
-            cases: self.case.clone(),
-            variants: self.variant.clone(),
-            guests: self.guest.clone(),
-        }
-    }
-}
-
 /// Arguments of `holdfast run`.
 #[derive(Args, Debug)]
 pub struct RunArgs {
@@ -467,7 +444,8 @@ pub struct CompareArgs {
     /// The variant that the others of A are compared with [default: its first]
     #[arg(long, value_name = "VARIANT", conflicts_with = "b")]
     pub baseline: Option<String>,
-    /// Compare the values of this swept key with its first one, as in --along host.hz; `variant` stands for the variants
+    /// Compare the values of this swept key with its first one, as in --along host.hz; `variant` stands for the
+    /// variants
     #[arg(long, value_name = "KEY", conflicts_with = "b")]
     pub along: Option<String>,
     #[command(flatten)]

@@ -4,17 +4,18 @@
 
 mod judgment;
 mod matrix;
+mod verdict;
 
 use std::fmt;
 
 use serde::Serialize;
 
-use crate::display::matrix::sentence;
 use crate::results::{Case, Results};
 use crate::stats::{self, Comparison};
 
 pub use judgment::Judgment;
 pub use matrix::{Change, Line, Matrix};
+pub use verdict::{has_cases, sentence, size};
 
 /// Comparison of B with A.
 #[derive(Clone, Debug, Serialize)]

@@ -9,11 +9,11 @@ use crate::results::Results;
 /// `2x` keeps all swept values of that case, and `builder` all identical guests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Cases.
+    /// Names of cases.
     pub cases: Vec<String>,
-    /// Variants.
+    /// Names of variants.
     pub variants: Vec<String>,
-    /// Guests.
+    /// Names of guests.
     pub guests: Vec<String>,
 }
 

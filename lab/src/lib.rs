@@ -32,6 +32,7 @@ pub mod draft;
 pub mod experiment;
 pub mod explain;
 pub mod extensions;
+pub mod figure;
 pub mod file;
 pub mod filter;
 pub mod groups;

@@ -7,19 +7,21 @@
 
 mod chart;
 mod drawing;
+mod matrix;
 mod share;
 mod sweep;
+mod tables;
+mod words;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::compare::{self, Change, Line, Matrix};
-use crate::display::{
-    self, HOST_FIGURES, TOTALS_NOTE, also_published, convoys_note, host_figures, kinds, number, percent,
-};
+use crate::display::{self, HOST_FIGURES, TOTALS_NOTE, also_published, convoys_note, host_figures, kinds, number};
 use crate::doubts;
 use crate::explain::{self, Explanation, KEY_COUNTERS, KEY_HOST_COUNTERS, Row};
 use crate::results::Results;
 use crate::sheet::Sheet;
+use tables::{by_cell, foldable, grid};
+use words::prose;
 
 /// Style sheet of drawings, which is also a part of [`STYLE`].
 const MARKS: &str = include_str!("report/marks.css");
@@ -85,7 +87,7 @@ pub fn html(results: &Results) -> String {
 /// Renders what there is about each cell.
 fn cells(results: &Results, explanation: &Explanation) -> Markup {
     html! {
-        (summary(results))
+        (matrix::summary(results))
         (chart::charts(results))
         (table(results))
         (totals(results))
@@ -127,67 +129,6 @@ fn doubts(results: &Results) -> Markup {
     }
 }
 
-/// Renders what is proven of the variants: a sentence, and the matrix as a heat table.
-fn summary(results: &Results) -> Markup {
-    // Files with one variant have nothing to compare.
-    let matrix = compare::variants(results, None).map(|compared| compared.matrix);
-    let matrix = matrix.ok().filter(|matrix| !matrix.rows.is_empty());
-    html! {
-        @if let Some(matrix) = &matrix {
-            section {
-                h2 { "Summary" }
-                p class="verdict" { (prose(&display::matrix::sentence(matrix))) }
-                (heat(matrix))
-                p class="note" { (prose(&display::matrix::note(matrix))) }
-            }
-        }
-    }
-}
-
-/// Renders the matrix. The stronger the color of a cell, the larger the change that is proven.
-fn heat(matrix: &Matrix) -> Markup {
-    let sheet = display::matrix::matrix(matrix);
-    // The table has the changes of a row in the order of the columns, with one guest only its own.
-    let change = |line: &Line, column: usize| -> Option<Change> {
-        match (line.guests.len(), column) {
-            (1, 0) => line.guests[0],
-            (1, _) => None,
-            (_, 0) => line.all,
-            (_, column) => *line.guests.get(column - 1)?,
-        }
-    };
-    let marked = |line: &Line, column: usize| {
-        let found = column.checked_sub(sheet.texts).and_then(|column| change(line, column));
-        let better = found.and_then(|change| change.judgment.better());
-        let (Some(change), Some(better)) = (found, better) else {
-            return ("", String::new());
-        };
-        let strength = change.ratio().ln().abs() / HEAT_RANGE.ln();
-        let style = format!("--size: {:.0}%", 8.0 + strength.min(1.0) * 42.0);
-        (if better { " better" } else { " worse" }, style)
-    };
-    html! {
-        div class="scroll" tabindex="0" role="region" aria-label="Variants by guests" {
-            table class="matrix" {
-                thead { tr { @for (index, head) in sheet.heads.iter().enumerate() { th scope="col" class=(kind(&sheet, index)) { (head) } } } }
-                tbody {
-                    @for (line, row) in matrix.rows.iter().zip(&sheet.rows) {
-                        tr {
-                            @for (index, cell) in row.iter().enumerate() {
-                                @let (class, style) = marked(line, index);
-                                td class={ (kind(&sheet, index)) (class) } style=[(!style.is_empty()).then_some(&style)] { (cell) }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Ratio of two means that has the strongest color.
-const HEAT_RANGE: f64 = 2.0;
-
 fn table(results: &Results) -> Markup {
     let calibrated = results
         .cases
@@ -199,12 +140,7 @@ fn table(results: &Results) -> Markup {
             @for cases in kinds(results) {
                 @let published = cases.iter().any(|case| case.published.is_some());
                 @let and = if published { " and published" } else { "" };
-                @let table = grid(&format!("{}, {}{and}", cases[0].metric, result_kind(results)), &display::results(&cases));
-                @if cases.len() > ROWS_MAX {
-                    details { summary { "Means and ranges of " (cases.len()) " cells" } (table) }
-                } @else {
-                    (table)
-                }
+                (foldable(&format!("{}, {}{and}", cases[0].metric, result_kind(results)), &display::results(&cases)))
             }
             @for line in also_published(results) {
                 p { (line) }
@@ -225,81 +161,9 @@ fn totals(results: &Results) -> Markup {
         @if !results.totals.is_empty() {
             section {
                 h2 { "Identical guests together" }
-                (grid("totals", &display::totals(results)))
+                (foldable("totals", &display::totals(results)))
                 p class="note" { (TOTALS_NOTE) }
             }
-        }
-    }
-}
-
-/// Returns the class of a column: names are text.
-fn kind(sheet: &Sheet, column: usize) -> &'static str {
-    if column < sheet.texts { "text" } else { "number" }
-}
-
-/// Renders a table.
-fn grid(caption: &str, sheet: &Sheet) -> Markup {
-    html! {
-        div class="scroll" tabindex="0" role="region" aria-label=(caption) {
-            table {
-                caption { (caption) }
-                thead { tr { @for (index, head) in sheet.heads.iter().enumerate() { th scope="col" class=(kind(sheet, index)) { (head) } } } }
-                tbody {
-                    @for row in &sheet.rows {
-                        tr { @for (index, cell) in row.iter().enumerate() { td class=(kind(sheet, index)) { (cell) } } }
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Most cells that are shown without a click.
-const ROWS_MAX: usize = 24;
-/// Most cells that are columns of a table. More are rows.
-const COLUMNS_MAX: usize = 8;
-
-/// Renders named figures of cells. `corner`: what the names are.
-fn by_cell(
-    caption: &str,
-    corner: &str,
-    rows: &[&Row],
-    names: &[String],
-    cell: impl Fn(&Row, usize) -> String,
-) -> Markup {
-    let mut sheet = if rows.len() <= COLUMNS_MAX {
-        let heads = std::iter::once(corner.to_owned());
-        Sheet::new(heads.chain(rows.iter().map(|row| label(row))), 1)
-    } else {
-        // Words of a name can be in several lines.
-        let heads = names.iter().map(|name| name.replace(['_', '.'], " "));
-        Sheet::new(
-            ["case", "variant", "guest"].map(str::to_owned).into_iter().chain(heads),
-            3,
-        )
-    };
-    if sheet.texts == 1 {
-        for (index, name) in names.iter().enumerate() {
-            let cells = rows.iter().map(|row| cell(row, index));
-            sheet.rows.push(std::iter::once(name.clone()).chain(cells).collect());
-        }
-    } else {
-        for row in rows {
-            let labels = [row.case.clone(), row.variant.clone(), row.vm.clone()];
-            let cells = (0..names.len()).map(|index| cell(row, index));
-            sheet.rows.push(labels.into_iter().chain(cells).collect());
-        }
-    }
-    grid(caption, &sheet)
-}
-
-/// Renders `text` so that options do not break at their dashes, and numbers keep their unit.
-fn prose(text: &str) -> Markup {
-    let text = text.replace(" %", "\u{a0}%");
-    html! {
-        @for (index, word) in text.split(' ').enumerate() {
-            @if index > 0 { " " }
-            @if word.contains('-') { span class="word" { (word) } } @else { (word) }
         }
     }
 }
@@ -367,7 +231,7 @@ fn convoys(explanation: &Explanation) -> Markup {
     html! {
         section {
             h2 { "Convoys" }
-            (grid("Convoys: least / median / most of the runs", &sheet.without_one("guest")))
+            (foldable("Convoys: least / median / most of the runs", &sheet.without_one("guest")))
             p class="note" {
                 "A convoy is a period in which the guest's vCPUs spin behind vCPUs that are not running for longer than they work. \
                  Spun per work: the same ratio over the whole run. Stall: a period in which no vCPU of the guest works or runs \
@@ -391,7 +255,7 @@ fn blocked(explanation: &Explanation) -> Markup {
         @if !lines.is_empty() {
             section {
                 h2 { "Halted for a spinlock" }
-                (by_cell("Halts per run by their length: mean of the runs at this scale", "from, ns", &rows, &names, shown))
+                (foldable("Halts per run by their length: mean of the runs at this scale", &by_cell("from, ns", &rows, &names, shown)))
                 p class="note" { "Each line reaches up to twice its time. The last line of 31 has no end." }
             }
         }
@@ -410,24 +274,23 @@ fn counters(explanation: &Explanation) -> Markup {
     html! {
         section {
             h2 { "Counters" }
-            (per_run("Per run: mean of the runs at this scale", &rows, &key))
+            (foldable(PER_RUN, &per_run(&rows, &key)))
             @if !other.is_empty() {
-                details { summary { "Other counters" } (per_run("Per run: mean of the runs at this scale", &rows, &other)) }
+                details { summary { "Other counters" } (grid(PER_RUN, &per_run(&rows, &other))) }
             }
         }
     }
 }
 
-fn per_run(caption: &str, rows: &[&Row], names: &[&str]) -> Markup {
+/// Caption of tables of counters.
+const PER_RUN: &str = "Per run: mean of the runs at this scale";
+
+fn per_run(rows: &[&Row], names: &[&str]) -> Sheet {
     let owned: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    by_cell(caption, "counter", rows, &owned, |row, index| {
+    by_cell("counter", rows, &owned, |row, index| {
         let found = row.counters.iter().find(|(known, _)| known == names[index]);
         found.map_or_else(|| "-".to_owned(), |(_, value)| number(*value))
     })
-}
-
-fn label(row: &Row) -> String {
-    format!("{} {} {}", row.case, row.variant, row.vm)
 }
 
 fn definition(results: &Results) -> Markup {
@@ -477,20 +340,7 @@ fn provenance(results: &Results) -> Markup {
                 dt { "Schema" } dd { code { (results.schema) } }
                 dt { "Command to repeat" } dd { pre { (prose(&results.command)) } }
             }
-            (grid("History hashes: equal hashes mean runs that are equal bit for bit", &sheet))
+            (foldable("History hashes: equal hashes mean runs that are equal bit for bit", &sheet))
         }
     }
-}
-
-/// Returns `share` in words, for screen readers.
-fn spoken(name: &str, share: f64) -> String {
-    match percent(share).as_str() {
-        "-" => format!("{name} none"),
-        percent => format!("{name} {percent} %"),
-    }
-}
-
-/// Returns `value` with its unit.
-fn spoken_number(value: f64, unit: &str) -> String {
-    format!("{} {unit}", number(value))
 }

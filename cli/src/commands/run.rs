@@ -104,7 +104,8 @@ fn adaptively(plan: &Plan, adaptive: Adaptive, args: &RunArgs, cache: Option<&Pa
     Ok((adapted.plan, adapted.outcomes))
 }
 
-/// Writes `results` to a folder and prints what the `filter` leaves of them. An error of one does not prevent the other.
+/// Writes `results` to a folder and prints what the `filter` leaves of them. An error of one does not prevent the
+/// other.
 pub fn show(
     plan: &Plan,
     results: &Results,
@@ -218,6 +219,6 @@ pub fn print(plan: &Plan, results: &Results, filter: &Filter) -> Result<()> {
 /// Returns a matrix of comparisons below its verdict.
 pub fn compared(matrix: &Matrix) -> String {
     let sheet = output::sheet(&display::matrix::matrix(matrix));
-    let [sentence, note] = [display::matrix::sentence(matrix), display::matrix::note(matrix)];
+    let [sentence, note] = [compare::sentence(matrix), display::matrix::note(matrix)];
     format!("{}\n\n{sheet}\n{}", output::wrapped(&sentence), output::wrapped(&note))
 }

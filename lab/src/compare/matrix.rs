@@ -9,10 +9,10 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::Judgment;
+use super::judgment::Judgment;
+use crate::figure::{Figure, figures};
 use crate::results::Results;
 use crate::stats::{Samples, compare_among};
-use crate::sweep::{Figure, figures};
 
 /// Variants by guests, each compared with another variant, or with the same variant of another file.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -2,7 +2,8 @@
 
 use maud::{Markup, html};
 
-use super::{ROWS_MAX, spoken_number};
+use super::tables::ROWS_MAX;
+use super::words::spoken_number;
 use crate::display::kinds;
 use crate::results::{Case, Results};
 

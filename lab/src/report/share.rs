@@ -2,7 +2,8 @@
 
 use maud::{Markup, html};
 
-use super::{ROWS_MAX, by_cell, spoken};
+use super::tables::{ROWS_MAX, by_cell, grid};
+use super::words::spoken;
 use crate::display::percent;
 use crate::explain::{Explanation, Row};
 
@@ -210,16 +211,11 @@ fn exact(rows: &[&Row]) -> Markup {
     causes.retain(|(_, largest)| *largest > 0.0);
     causes.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
     let names: Vec<String> = causes.iter().map(|(cause, _)| (*cause).to_owned()).collect();
-    by_cell(
-        "Share of the vCPUs' time by cause, per cent",
-        "cause",
-        rows,
-        &names,
-        |row, index| {
-            let found = row.lost_time.iter().find(|(name, _)| *name == names[index]);
-            percent(found.map_or(0.0, |(_, share)| *share))
-        },
-    )
+    let sheet = by_cell("cause", rows, &names, |row, index| {
+        let found = row.lost_time.iter().find(|(name, _)| *name == names[index]);
+        percent(found.map_or(0.0, |(_, share)| *share))
+    });
+    grid("Share of the vCPUs' time by cause, per cent", &sheet)
 }
 
 #[cfg(test)]

@@ -6,13 +6,15 @@ mod map;
 use maud::{Markup, html};
 
 use super::chart::{self, Axis, length, share, tick_text};
-use super::{grid, spoken_number};
+use super::tables::grid;
+use super::words::spoken_number;
 use crate::display::matrix::proven;
 use crate::display::{changes, number};
+use crate::figure::Figure;
 use crate::results::Results;
 use crate::sheet::Sheet;
 use crate::stats::Center;
-use crate::sweep::{self, Along, Bought, Figure, Group};
+use crate::sweep::{self, Along, Bought, Group};
 
 pub(super) use drawn::drawing;
 

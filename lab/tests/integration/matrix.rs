@@ -109,7 +109,7 @@ fn rows_are_sorted_by_worth_and_identical_guests_are_one_column() {
 
 #[test]
 fn the_verdict_names_what_is_proven_the_largest_first() {
-    let sentence = display::matrix::sentence(&matrix(&shared_host()));
+    let sentence = compare::sentence(&matrix(&shared_host()));
     let begins = "Against \"as it is\": pinned: db -35.";
     assert!(sentence.starts_with(begins), "{sentence}");
     let places =
@@ -118,7 +118,7 @@ fn the_verdict_names_what_is_proven_the_largest_first() {
     assert!(!sentence.contains("hardly"), "{sentence}");
     let nothing = of_variants(&[("as it is", [1.0; 3]), ("other", [1.0; 3])]);
     assert_eq!(
-        display::matrix::sentence(&matrix(&nothing)),
+        compare::sentence(&matrix(&nothing)),
         "Against \"as it is\": all samples are identical."
     );
 }

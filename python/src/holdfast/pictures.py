@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ._command import needed
-from .results import _column, _without, in_order, number
+from ._values import column, in_order, number, without
 
 if TYPE_CHECKING:
     from .results import Results
@@ -96,8 +96,8 @@ class Pictures:
         else:
             axes.set_ylim(bottom=0)
         handles = [
-            axes.plot([], [], "o", color=COLORS[number % len(COLORS)], label=name)[0]
-            for number, name in enumerate(variants)
+            axes.plot([], [], "o", color=COLORS[index % len(COLORS)], label=name)[0]
+            for index, name in enumerate(variants)
         ]
         axes.legend(handles=handles, frameon=False)
         axes.set_title(self.results.document["experiment"], loc="left", fontsize="medium")
@@ -135,7 +135,7 @@ class Pictures:
         """Returns the lines over a swept key, as the command computes them: geometric means with 95 % intervals."""
         swept = list(dict.fromkeys(step["key"] for case in self.results.document["cases"] for step in case.get("swept", [])))
         # A key of all guests has another name in frames.
-        named = {_column(name): name for name in swept} | {name: name for name in swept}
+        named = {column(name): name for name in swept} | {name: name for name in swept}
         if key not in named:
             raise KeyError(f"found {key!r}, expected a swept key: {', '.join(swept) or 'none here'}")
         curves: list[dict[str, Any]] = self.results.compare(along=named[key]).document["curves"]
@@ -236,7 +236,7 @@ class Pictures:
         `case`, `variant` and `vm` choose the guest: a case by the beginning of its name.
         """
         curves = self._part(where)._curves(across)
-        [(row_key, _)] = [(key, value) for key, value in curves[0]["others"].items() if down in (key, _column(key))] or [
+        [(row_key, _)] = [(key, value) for key, value in curves[0]["others"].items() if down in (key, column(key))] or [
             (None, None)
         ]
         if row_key is None:
@@ -315,7 +315,7 @@ def _parts(line: dict[str, Any]) -> dict[str, str]:
     """Returns the parts of a line's name: names without the values of other swept keys, and these values."""
     others = {key: str(value) for key, value in line["others"].items()}
     steps = [{"step": f"{key.rsplit('.', 1)[-1]}={value}"} for key, value in others.items()]
-    return {**{part: _without(line[part], steps) for part in ("case", "variant")}, "guest": line["vm"], **others}
+    return {**{part: without(line[part], steps) for part in ("case", "variant")}, "guest": line["vm"], **others}
 
 
 def _order(names: list[dict[str, str]], parts: list[str]) -> list[tuple[str, ...]]:

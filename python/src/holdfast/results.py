@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import math
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ._command import Command, needed
+from ._values import by_guest, column, in_order, matches, number, without
 from .plan import Record, Unit
 
 if TYPE_CHECKING:
@@ -117,14 +117,14 @@ class Results:
         cells: dict[tuple[str, str], dict[str, Any]] = {}
         for unit in self.units:
             if (unit.case, unit.variant) not in cells:
-                cells[unit.case, unit.variant] = _by_guest(unit.parameters, self._guests(unit.case, unit.variant))
+                cells[unit.case, unit.variant] = by_guest(unit.parameters, self._guests(unit.case, unit.variant))
         if not self.units:
             for case in self.document["cases"]:
-                swept = {_column(step["key"]): number(step["value"]) for step in case.get("swept", [])}
+                swept = {column(step["key"]): number(step["value"]) for step in case.get("swept", [])}
                 cells.setdefault((case["case"], case["variant"]), swept)
         keys = sorted({key for parameters in cells.values() for key in parameters})
 
-        swept_keys = {_column(step["key"]) for case in self.document["cases"] for step in case.get("swept", [])}
+        swept_keys = {column(step["key"]) for case in self.document["cases"] for step in case.get("swept", [])}
 
         def differ(key: str) -> bool:
             # A swept key stays a column where a part of the results has one of its values.
@@ -155,7 +155,7 @@ class Results:
             return self
         varied = self.varied()
         known = ["case", "variant", "vm", *dict.fromkeys(key for cell in varied.values() for key in cell)]
-        wanted = {(key if key in known else _column(key)): value for key, value in where.items()}
+        wanted = {(key if key in known else column(key)): value for key, value in where.items()}
         for key in wanted:
             if key not in known:
                 raise KeyError(f"found {key!r}, expected one of {', '.join(known)}")
@@ -163,7 +163,7 @@ class Results:
         def kept(row: dict[str, Any], *names: str) -> bool:
             cell = varied.get((row["case"], row["variant"]), {})
             return all(
-                _matches(row[key] if key in names else cell.get(key), value, is_name=key in names)
+                matches(row[key] if key in names else cell.get(key), value, is_name=key in names)
                 for key, value in wanted.items()
                 if key in names or key not in ("case", "variant", "vm")
             )
@@ -297,14 +297,14 @@ class Results:
         samples = iter(part.samples())
         for case in part.document["cases"]:
             steps = case.get("swept", [])
-            base = {name: _without(case[name], steps) or case[name] for name in names[:2]}
-            swept = {_column(step["key"]): number(step["value"]) for step in steps}
+            base = {name: without(case[name], steps) or case[name] for name in names[:2]}
+            swept = {column(step["key"]): number(step["value"]) for step in steps}
             for _ in case["samples"]:
                 row = next(samples)
                 figures = {name: row[name] for name in values}
                 rows.append({**base, "vm": case["vm"], **swept, "seed": row["seed"], **figures})
         frame = pandas.DataFrame(rows)
-        dims = [*names, *(_column(key) for key in keys), "seed"]
+        dims = [*names, *(column(key) for key in keys), "seed"]
         dataset = frame.set_index(dims)[values].astype("float64").to_xarray()
         for name in names:
             dataset = dataset.reindex({name: list(dict.fromkeys(row[name] for row in rows))})
@@ -394,79 +394,6 @@ class Results:
         failed = f", {len(self.failures)} runs failed" if self.failures else ""
         foot = html.escape(f"scale {self.document['scale']:g}, version {self.document['version']}{failed}")
         return f"<p>{title}{state}</p>{_table(self.summary())}<p><small>{foot}</small></p>"
-
-
-def number(value: Any) -> Any:
-    """Returns the number that a text stands for, or the text itself."""
-    for kind in (int, float):
-        try:
-            found = kind(value)
-        except (TypeError, ValueError):
-            continue
-        return found if math.isfinite(found) else value
-    return value
-
-
-_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
-
-
-def in_order(value: Any) -> tuple[int, float, str]:
-    """Returns what values of a swept key are sorted by: numbers, then times, then other text."""
-    if isinstance(value, int | float):
-        return (0, float(value), "")
-    amount, _, unit = str(value).partition(" ")
-    size = number(amount)
-    if unit in _UNITS and isinstance(size, int | float):
-        return (1, size * _UNITS[unit], "")
-    return (2, 0.0, str(value))
-
-
-def _column(key: str) -> str:
-    """Returns the name of a swept key in frames."""
-    return f"vm.*.{key.removeprefix('guest.')}" if key.startswith("guest.") else key
-
-
-def _by_guest(parameters: dict[str, Any], guests: Sequence[str]) -> dict[str, Any]:
-    """Returns the values of a cell with those of each guest, and of all guests where these agree."""
-    cell = {key: value for key, value in parameters.items() if not key.startswith("vm.")}
-    of_all: dict[str, Any] = {}
-    own: dict[str, dict[str, Any]] = {}
-    for key, value in parameters.items():
-        if key.startswith("vm.*."):
-            of_all[key.removeprefix("vm.*.")] = value
-        elif key.startswith("vm."):
-            _, vm, name = key.split(".", 2)
-            own.setdefault(name, {})[vm] = value
-    for name, value in of_all.items():
-        own.setdefault(name, {}).update({vm: value for vm in guests if vm not in own[name]})
-        if all(one == value for one in own[name].values()):
-            cell[f"vm.*.{name}"] = value
-    for name, values in own.items():
-        if len(values) == len(guests) and len({json.dumps(value) for value in values.values()}) == 1:
-            cell[f"vm.*.{name}"] = next(iter(values.values()))
-        cell.update({f"vm.{vm}.{name}": value for vm, value in values.items()})
-    return cell
-
-
-def _without(name: str, steps: Sequence[dict[str, str]]) -> str:
-    """Returns a name without the values of swept keys."""
-    words = name.split(" ")
-    for step in steps:
-        part = step["step"].split(" ")
-        for at in range(len(words) - len(part), -1, -1):
-            if words[at : at + len(part)] == part:
-                del words[at : at + len(part)]
-                break
-    return " ".join(words)
-
-
-def _matches(found: Any, wanted: Any, *, is_name: bool) -> bool:
-    """Returns whether a value is one that is wanted. Of names, a common beginning is enough."""
-    if isinstance(wanted, list | tuple | set | frozenset) and not isinstance(found, list):
-        return any(_matches(found, one, is_name=is_name) for one in wanted)
-    if found == wanted or (found is not None and not isinstance(found, bool) and str(found) == str(wanted)):
-        return True
-    return is_name and isinstance(wanted, str) and any(found.startswith(wanted + end) for end in (" ", "-"))
 
 
 def plain(rows: Sequence[dict[str, Any]]) -> str:

@@ -138,6 +138,17 @@ named! {
     }
 }
 
+impl LockClass {
+    /// Returns whether timer interrupts and function calls of other CPUs take locks of this class, so that one is taken
+    /// now and then whatever the kernel's tasks wait for.
+    pub const fn is_of_tick(self) -> bool {
+        matches!(
+            self,
+            LockClass::RunQueue | LockClass::TimerBase | LockClass::Xtime | LockClass::CallQueue
+        )
+    }
+}
+
 named! {
     /// The events that the kernel counts on each CPU.
     Event {

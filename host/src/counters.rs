@@ -76,6 +76,8 @@ counters! {
     directed_yield_successful,
     /// Directed yields done to a thread that was preempted in the VMM's user space (not in KVM).
     directed_yield_userspace,
+    /// Nanoseconds of stolen time that the steal-time records have reported (not in KVM).
+    steal_ns,
     /// Preemptions of the thread that the guest could see in its steal-time record.
     preemption_reported,
     /// Preemptions of the thread that the guest could not see.

@@ -159,8 +159,8 @@ fn case(plan: &Plan, cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Case {
             .collect(),
         work_shares: simulated_vms().map(|vm| share(vm, &WORK)).collect(),
         preempted_spin_shares: simulated_vms().map(|vm| share(vm, &PREEMPTED_SPIN)).collect(),
-        convoys: simulated()
-            .map(|(_, outcome)| convoy(&outcome.vms[vm], outcome.end_ns))
+        convoys: simulated_vms()
+            .map(|outcome| convoy(outcome, cell.config.vms[vm].vcpus))
             .collect(),
         longest_stalls_ns: simulated_vms().map(|vm| vm.longest_stall_ns).collect(),
         period_ns: period_ns(&cell.config.host, cell.config.machine.topology),
@@ -257,11 +257,16 @@ fn share(vm: &VmOutcome, causes: &[&str]) -> f64 {
     picos as f64 / vm.vcpu_time_ps.max(1) as f64
 }
 
-fn convoy(vm: &VmOutcome, end_ns: u64) -> Option<ConvoyTimes> {
+/// Returns the time from a guest's start to its end, in seconds.
+fn own_seconds(vm: &VmOutcome, vcpus: u32) -> f64 {
+    vm.vcpu_time_ps as f64 / f64::from(vcpus.max(1)) / 1e12
+}
+
+fn convoy(vm: &VmOutcome, vcpus: u32) -> Option<ConvoyTimes> {
     let convoy = vm.convoy?;
     Some(ConvoyTimes {
         since_ns: convoy.since_ns,
-        share: convoy.total_ns as f64 / end_ns.max(1) as f64,
+        share: convoy.total_ns as f64 / 1e9 / own_seconds(vm, vcpus).max(f64::MIN_POSITIVE),
     })
 }
 

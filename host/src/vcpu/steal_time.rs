@@ -42,6 +42,7 @@ pub(crate) fn update_steal_time(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_
     let at = &mut on.guests.vcpus[vcpu];
     let steal = delay - at.steal.seen_ns;
     at.steal.seen_ns = delay;
+    at.counters.steal_ns += steal;
     at.steal.preempted = false;
     step.charge(Cost::StealTime, 1);
     step.out.push(Command::StealTime {

@@ -71,6 +71,9 @@ pub fn elapsed_ns(config: &Config) -> u64 {
     base + base / 10 * config.seed
 }
 
+/// Picoseconds that are a hundredth of the vCPUs' time.
+const PERCENT: u64 = 1_000_000_000_000;
+
 /// Returns an outcome that depends on nothing but `config`.
 pub fn simulate(config: &Config, _call_off: &CallOff) -> Result<Outcome, Failure> {
     let guest = |vm: &holdfast_sim::Vm| VmOutcome {
@@ -80,15 +83,15 @@ pub fn simulate(config: &Config, _call_off: &CallOff) -> Result<Outcome, Failure
         counters: BTreeMap::from([("kicks".to_owned(), config.seed)]),
         // Half of the time is lost. The share of spinning grows with each seed.
         lost_time_ps: BTreeMap::from([
-            ("useful", 50),
-            ("spin_preempted_waiter", 20 * config.seed),
-            ("idle", 50 - (20 * config.seed).min(50)),
+            ("useful", 50 * PERCENT),
+            ("spin_preempted_waiter", 20 * config.seed * PERCENT),
+            ("idle", (50 - (20 * config.seed).min(50)) * PERCENT),
         ]),
-        vcpu_time_ps: (50 + 20 * config.seed).max(100),
+        vcpu_time_ps: (50 + 20 * config.seed).max(100) * PERCENT,
         longest_stall_ns: config.seed * 40_000_000,
         convoy: (config.seed == 3).then_some(Convoy {
             since_ns: 50_000_000,
-            total_ns: elapsed_ns(config) / 4,
+            total_ns: (50 + 20 * config.seed) * PERCENT / u64::from(vm.vcpus) / 1_000 / 4,
         }),
     };
     Ok(Outcome {

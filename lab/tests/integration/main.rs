@@ -25,6 +25,7 @@ mod parquet;
 mod preemption;
 mod prose;
 mod published;
+mod reports;
 mod runs;
 mod schedulers;
 mod sweep;

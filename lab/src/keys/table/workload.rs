@@ -57,6 +57,7 @@ pub(super) static WORKLOAD: &[Key] = &[
     key("vm.*.contend.tasks", workload!(Contend, OptionalU32, tasks)).range(1.0, 1e5),
     key("vm.*.contend.held", workload!(Contend, Nanos, held_ns)),
     key("vm.*.contend.think", workload!(Contend, Nanos, think_ns)),
+    key("vm.*.contend.calls", workload!(Contend, U64, calls)).range(1.0, 1e12),
     key("vm.*.contend.span", workload!(Contend, OptionalNanos, span_ns)),
     key("vm.*.kernbench.jobs", workload!(Kernbench, U32, jobs)).range(1.0, 1e4),
     key(

@@ -4,6 +4,7 @@ use holdfast_host::VcpuState;
 use holdfast_machine::{Picos, Time};
 
 use crate::books::blame::{BlameClock, CULPRITS, Mark, Reading};
+use crate::books::gaps::Gaps;
 use crate::books::ledger::Ledger;
 use crate::core::cause::Cause;
 use crate::parts::vcpu::{Vcpu, is_running};
@@ -34,6 +35,8 @@ pub struct Account {
     off_since: Option<Time>,
     /// The off time of the vCPU whose acknowledgement it waits for, when last read.
     target_off: u64,
+    /// Its waits for a pCPU and the times between its timer's ticks.
+    pub gaps: Gaps,
 }
 
 impl Account {
@@ -46,6 +49,7 @@ impl Account {
             off_time: 0,
             off_since: (!vcpu.native).then_some(Time(0)),
             target_off: 0,
+            gaps: Gaps::default(),
         }
     }
 
@@ -108,6 +112,7 @@ impl Account {
             VcpuState::Userspace => Cause::HostOverhead,
             VcpuState::Dead => Cause::Off,
         };
+        self.gaps.state_changed(self.out_cause, now);
         if vcpu.is_running() == was_running {
             return false;
         }

@@ -93,6 +93,8 @@ impl Mark {
 pub struct LockRecord {
     /// The vCPU that holds the lock.
     pub holder: Option<VcpuId>,
+    /// The vCPU that released it last.
+    pub last_holder: Option<VcpuId>,
     /// vCPUs that hold it together with this one, as readers.
     pub sharers: Vec<VcpuId>,
     /// The contention, if a vCPU has ever waited.
@@ -122,6 +124,7 @@ impl LockRecord {
     /// `vcpu` no longer holds the lock.
     #[inline]
     pub fn released(&mut self, vcpu: VcpuId) {
+        self.last_holder = Some(vcpu);
         if self.holder == Some(vcpu) {
             self.holder = self.sharers.pop();
         } else {

@@ -1,6 +1,7 @@
 //! The books of a run, and how each happening is entered in them.
 
-use holdfast_host::{IdVec, VcpuId, VcpuState, VmId};
+use holdfast_abi::lapic;
+use holdfast_host::{ApicRegisters, IdVec, Run, VcpuId, VcpuState, VmId};
 use holdfast_machine::Time;
 
 use crate::books::account::Account;
@@ -32,6 +33,9 @@ pub struct Books {
     pub guests: IdVec<VmId, GuestBook>,
     /// The audit of interrupts, if there is one.
     pub audit: Option<Box<Audit>>,
+    /// For each vCPU the last IPI that hardware sent it without the host while it was out of its guest: the sender, and
+    /// when.
+    pub missed: IdVec<VcpuId, Option<(VcpuId, Time)>>,
     /// The recorder of the timeline, if there is one.
     timeline: Option<Box<Recorder>>,
 }
@@ -46,6 +50,7 @@ impl Books {
             accounts: vcpus.iter().map(Account::new).collect(),
             guests: IdVec::filled(GuestBook::default(), vms),
             audit: None,
+            missed: IdVec::filled(None, vcpus.len()),
             timeline: None,
         }
     }
@@ -53,12 +58,6 @@ impl Books {
     /// Records a timeline from now on.
     pub fn record(&mut self, recorder: Recorder) {
         self.timeline = Some(Box::new(recorder));
-    }
-
-    /// Whether a timeline is recorded.
-    #[inline]
-    pub fn is_recording(&self) -> bool {
-        self.timeline.is_some()
     }
 
     /// The first fault that a book has found in the run.
@@ -144,6 +143,32 @@ impl Books {
                 self.locks.acquired(view, &mut self.timeline, line, vcpu);
             }
             Happened::LockReleased { vcpu, line } => self.locks.released(view, &mut self.timeline, line, vcpu),
+            Happened::Taken { vcpu, vector } => self.interrupted(view, vcpu, vector),
+            Happened::Chosen {
+                run:
+                    Run::Guest {
+                        vcpu,
+                        inject: Some(vector),
+                        ..
+                    },
+                ..
+            } => self.interrupted(view, vcpu, vector),
+            Happened::IpiPended {
+                vcpu,
+                targets,
+                exits: false,
+                ..
+            } => {
+                let vm = &view.vms[view.vm_of(vcpu)];
+                targets
+                    .others()
+                    .for_each(|id| self.sent_without_host(view, vcpu, vm.vcpu(id)));
+            }
+            Happened::LockNamed { vcpu, class, .. } => {
+                if !class.is_of_tick() {
+                    self.guests[view.vm_of(vcpu)].work.last_lock = now;
+                }
+            }
             _ => {}
         }
     }
@@ -267,8 +292,33 @@ impl Books {
                 vm: Some(vm), delivery, ..
             } => self.guests[vm].iommu.delivered(delivery),
             Happened::IntervalBegan { vm } => self.guests[vm].work.interval_began(view.now),
+            Happened::IntervalEnded { vm } => self.guest_ended(view, vm),
             _ => {}
         }
+    }
+
+    /// `vcpu` takes `vector`.
+    fn interrupted(&mut self, view: &View<'_>, vcpu: VcpuId, vector: u8) {
+        let this = view.vcpu(vcpu);
+        if !this.is_without_apic() && view.host.apic_page(vcpu).load(lapic::LVT_TIMER) as u8 == vector {
+            self.accounts[vcpu].gaps.ticked(view.now);
+        }
+    }
+
+    /// Hardware has pended an IPI of `from` for `target`, and the host gets no exit for it.
+    fn sent_without_host(&mut self, view: &View<'_>, from: VcpuId, target: VcpuId) {
+        if view.vcpu(target).state != VcpuState::InGuest {
+            self.missed[target] = Some((from, view.now));
+        }
+    }
+
+    /// The workload of `vm` is done: what comes later is no time of the guest's.
+    fn guest_ended(&mut self, view: &View<'_>, vm: VmId) {
+        for vcpu in view.vms[vm].vcpu_ids() {
+            self.accounts[vcpu].ledger.end_at(view.now);
+            self.accounts[vcpu].gaps.end_at(view.now);
+        }
+        self.guests[vm].end();
     }
 
     /// Takes the timeline out. `closed` says whether the accounts were closed: they are not after a failure.

@@ -3,7 +3,7 @@
 use holdfast_host::VcpuState;
 use holdfast_machine::{Picos, Time};
 
-use crate::books::convoy::ConvoyWatch;
+use crate::books::convoy::{Convoy, ConvoyWatch};
 use crate::books::counters::{ApicCounts, IommuCounts};
 use crate::books::yields::YieldCounts;
 use crate::core::cause::Cause;
@@ -28,9 +28,22 @@ pub struct GuestBook {
     pub iommu: IommuCounts,
     /// The host's counters when the statistics were zeroed, by name; empty if they were not.
     host_before: Vec<(&'static str, u64)>,
+    /// Its longest stall and its convoys up to the end of its workload, once that is done.
+    ended: Option<(Picos, Option<Convoy>)>,
 }
 
 impl GuestBook {
+    /// The workload is done.
+    pub fn end(&mut self) {
+        self.ended
+            .get_or_insert((self.work.longest_stall, self.convoys.found()));
+    }
+
+    /// The longest time without work and the convoys, of the guest's own time.
+    pub fn stall_and_convoys(&self) -> (Picos, Option<Convoy>) {
+        self.ended.unwrap_or((self.work.longest_stall, self.convoys.found()))
+    }
+
     /// Counts from now on. `host` are the host's counters of the guest.
     pub fn zero(&mut self, host: Vec<(&'static str, u64)>) {
         self.exits = [0; Cause::ALL.len()];
@@ -70,7 +83,9 @@ pub struct WorkWatch {
     /// The end of the last useful or critical work.
     last: Time,
     /// The end of the last computation in user mode.
-    pub last_user: Time,
+    last_user: Time,
+    /// The last time that a lock was taken that no timer tick takes.
+    pub last_lock: Time,
     /// The longest time without work since the workload began.
     pub longest_stall: Picos,
 }
@@ -83,6 +98,12 @@ impl WorkWatch {
         self.longest_stall = self.longest_stall.max(stall);
         self.last = self.last.max(end);
         self.last_user = self.last_user.max(if user { end } else { Time(0) });
+    }
+
+    /// The last time that the guest's work advanced: it computed in user mode, or took a lock. Ticks, which go on
+    /// whatever the guest waits for, do not count.
+    pub fn last_progress(&self) -> Time {
+        self.last_user.max(self.last_lock)
     }
 
     /// The measured interval begins at `now`.

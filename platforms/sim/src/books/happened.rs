@@ -141,8 +141,12 @@ pub enum Happened<'a> {
     LockAcquired { vcpu: VcpuId, line: LineId },
     /// The lock in `line` is free.
     LockReleased { vcpu: VcpuId, line: LineId },
-    /// The lock in `line` protects `class`.
-    LockNamed { line: LineId, class: LockClass },
+    /// The lock in `line`, which `vcpu` has taken, protects `class`.
+    LockNamed {
+        vcpu: VcpuId,
+        line: LineId,
+        class: LockClass,
+    },
     /// `from` tried to yield to `to`; `done` if the scheduler took it up.
     DirectedYield { from: VcpuId, to: VcpuId, done: bool },
 

@@ -1,18 +1,33 @@
 //! The ledger of one vCPU: all of its time, by cause.
 //!
-//! **Exact**: the causes' totals sum to the time since power-on, to the picosecond. Time is entered only by moving the
-//! cursor forward, so no time is counted twice and none is left out.
+//! **Exact**: the causes' totals and the time after the guest's end sum to the time since power-on, to the picosecond.
+//! Time is entered only by moving the cursor forward, so no time is counted twice and none is left out.
 
 use holdfast_machine::{Picos, Time};
 
 use crate::core::cause::Cause;
 
 /// All time of a vCPU up to the cursor.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Ledger {
     cursor: Time,
+    /// The end of its guest. What comes later has no cause.
+    end: Time,
     totals: [u64; Cause::ALL.len()],
+    /// Picoseconds after the guest's end.
+    after: u64,
+}
+
+impl Default for Ledger {
+    fn default() -> Ledger {
+        Ledger {
+            cursor: Time(0),
+            end: Time::NEVER,
+            totals: [0; Cause::ALL.len()],
+            after: 0,
+        }
+    }
 }
 
 impl Ledger {
@@ -30,8 +45,26 @@ impl Ledger {
     /// Enters the next `span` as spent on `cause`.
     #[inline]
     pub fn enter(&mut self, cause: Cause, span: Picos) {
+        let until = self.cursor + span;
+        if until > self.end {
+            return self.enter_beyond(cause, until);
+        }
         self.totals[cause as usize] += span.0;
-        self.cursor += span;
+        self.cursor = until;
+    }
+
+    /// Enters all time up to `until`, which is after the guest's end, as spent on `cause` before that end.
+    #[cold]
+    fn enter_beyond(&mut self, cause: Cause, until: Time) {
+        let own = self.end.max(self.cursor).since(self.cursor);
+        self.totals[cause as usize] += own.0;
+        self.after += until.since(self.cursor + own).0;
+        self.cursor = until;
+    }
+
+    /// The guest is done at `end`: what comes later has no cause. Time that is entered already keeps its cause.
+    pub fn end_at(&mut self, end: Time) {
+        self.end = self.end.min(end);
     }
 
     /// Enters all time up to `now` as spent on `cause`.
@@ -40,16 +73,37 @@ impl Ledger {
         self.enter(cause, now.since(self.cursor));
     }
 
-    /// Returns picoseconds by cause.
+    /// Returns picoseconds by cause, from power-on to the guest's end.
     ///
     /// # Panics
-    /// If the totals do not sum to the time up to the cursor, which is a fault of the simulator.
+    /// If the totals and the time after that do not sum to the time up to the cursor, which is a fault of the simulator.
     pub fn totals(&self) -> [u64; Cause::ALL.len()] {
-        let sum: u64 = self.totals.iter().sum();
+        let sum: u64 = self.totals.iter().sum::<u64>() + self.after;
         assert_eq!(
             sum, self.cursor.0,
             "the causes' totals do not sum to the vcpu's time in ps"
         );
         self.totals
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_after_the_end_has_no_cause() {
+        let mut ledger = Ledger::default();
+        ledger.enter(Cause::Useful, Picos(60));
+        ledger.end_at(Time(100));
+        // A stretch over the end counts up to it.
+        ledger.enter(Cause::Runnable, Picos(50));
+        ledger.enter_until(Cause::Idle, Time(500));
+        assert_eq!(
+            (ledger.of(Cause::Useful), ledger.of(Cause::Runnable)),
+            (Picos(60), Picos(40))
+        );
+        assert_eq!((ledger.of(Cause::Idle), ledger.cursor()), (Picos::ZERO, Time(500)));
+        assert_eq!(ledger.totals().iter().sum::<u64>(), 100);
     }
 }

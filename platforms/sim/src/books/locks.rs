@@ -25,6 +25,11 @@ impl LockBook {
         self.records.get(line.0 as usize)?.holder
     }
 
+    /// The vCPU that released the lock in `line` last.
+    pub fn last_holder(&self, line: LineId) -> Option<VcpuId> {
+        self.records.get(line.0 as usize)?.last_holder
+    }
+
     /// A vCPU that holds the lock in `line`: of several readers one that does not run, if there is one.
     fn slowest_holder(&self, view: &View<'_>, line: LineId) -> Option<VcpuId> {
         let lock = self.records.get(line.0 as usize)?;

@@ -9,6 +9,7 @@ pub mod blame;
 pub mod convoy;
 pub mod counters;
 pub mod fold;
+pub mod gaps;
 pub mod guest;
 pub mod happened;
 pub mod hash;

@@ -1,22 +1,33 @@
-//! The watchdog: reports a guest that makes no progress in virtual time, and what its vCPUs wait for.
+//! The watchdog: ends a run in which a guest makes no progress in virtual time.
+//!
+//! - **Progress** is work in user mode, or a lock that a task takes: a convoy in which locks are still taken goes on.
+//! - **A chance**: a guest whose vCPUs wait for pCPUs is slow, not stuck. It is stuck only if each of its vCPUs sleeps
+//!   or has had a pCPU for a while since the last progress.
 
-use std::fmt::Write;
-
-use holdfast_host::{VcpuState, VmId};
-use holdfast_machine::Time;
+use holdfast_host::{VcpuId, VcpuState, VmId};
+use holdfast_machine::{Picos, Time};
 
 use crate::core::failure::{CallOff, Failure};
 use crate::engine::Engine;
-use crate::parts::vcpu::Vcpu;
 
 /// Virtual time between two checks, in nanoseconds.
 const INTERVAL_NS: u64 = 500_000_000;
-/// Virtual time without user work after which a measured guest counts as stuck, in nanoseconds. Convoys advance every
+/// Virtual time without progress after which a measured guest counts as stuck, in nanoseconds. Convoys advance every
 /// few milliseconds.
 const PATIENCE_NS: u64 = 20_000_000_000;
+/// Time with a pCPU in which a vCPU that is not asleep would have made progress if it could: several time slices.
+const CHANCE: Picos = Picos::from_nanos(1_000_000_000);
 
-/// vCPUs of a guest that are described: more would hide the message. Those that hold or await a lock come first.
-const DESCRIBED: usize = 64;
+/// What the watchdog last saw of a guest.
+#[derive(Clone, Debug, Default)]
+pub struct Watched {
+    /// The guest's last progress then.
+    progress: Time,
+    /// When the watchdog saw it first.
+    seen_at: Time,
+    /// Picoseconds that each vCPU had been without a pCPU until then; empty for power-on.
+    off: Vec<u64>,
+}
 
 impl Engine {
     /// Sets the watchdog.
@@ -42,74 +53,35 @@ impl Engine {
         self.set_watchdog();
     }
 
-    fn is_stuck(&self, vm: VmId) -> bool {
-        let last_user = self.books.guests[vm].work.last_user;
-        let patience = Time::from_nanos(last_user.nanos() + PATIENCE_NS);
-        !self.vms[vm].is_finished() && self.clock.now > patience
+    /// Whether `vm` makes no progress. Notes its progress.
+    fn is_stuck(&mut self, vm: VmId) -> bool {
+        let (now, progress) = (self.clock.now, self.books.guests[vm].work.last_progress());
+        if self.vms[vm].is_finished() {
+            return false;
+        }
+        if progress > self.watched[vm].progress {
+            let off = |vcpu| self.books.accounts[vcpu].off_time_at(now);
+            self.watched[vm] = Watched {
+                progress,
+                seen_at: now,
+                off: self.vms[vm].vcpu_ids().map(off).collect(),
+            };
+        }
+        let patience = Time::from_nanos(progress.nanos() + PATIENCE_NS);
+        now > patience && self.vms[vm].vcpu_ids().all(|vcpu| self.had_its_chance(vm, vcpu))
     }
 
-    fn diagnose(&self, vm: VmId) -> Failure {
-        let what = self.describe(vm);
-        let asleep = |vcpu: &Vcpu| matches!(vcpu.state, VcpuState::Blocked | VcpuState::Polling);
-        let awaits_free_lock = |vcpu: &Vcpu| {
-            let awaited = vcpu.announced.contending;
-            awaited.is_some_and(|line| self.books.locks.holder(line).is_none())
-        };
-        let mut vcpus = self.vcpus.iter().filter(|vcpu| vcpu.vm == vm);
-        if vcpus.clone().any(|vcpu| asleep(vcpu) && awaits_free_lock(vcpu)) {
-            Failure::LostKick(what)
-        } else if vcpus.clone().any(|vcpu| vcpu.announced.contending.is_some()) {
-            Failure::Deadlock(what)
-        } else if vcpus.all(asleep) {
-            Failure::Deadlock(format!("all tasks wait for each other; {what}"))
-        } else {
-            Failure::Livelock(what)
-        }
+    /// Whether `vcpu` of `vm` sleeps, or has had a pCPU for a while since the guest's last progress.
+    fn had_its_chance(&self, vm: VmId, vcpu: VcpuId) -> bool {
+        let (now, watched, this) = (self.clock.now, &self.watched[vm], &self.vcpus[vcpu]);
+        let off = self.books.accounts[vcpu].off_time_at(now);
+        let before = watched.off.get(this.number as usize).copied().unwrap_or(0);
+        let ran = now.since(watched.seen_at).0.saturating_sub(off - before);
+        is_asleep(this.state) || ran >= CHANCE.0
     }
+}
 
-    /// What the vCPUs of all measured guests wait for.
-    pub fn describe_all(&self) -> String {
-        let measured = self.vms.ids().filter(|&vm| self.vms[vm].measured);
-        measured.map(|vm| self.describe(vm)).collect::<Vec<_>>().join("; ")
-    }
-
-    /// What the vCPUs of `vm` wait for.
-    fn describe(&self, vm: VmId) -> String {
-        let ms = self.clock.now.nanos() / 1_000_000;
-        let mut text = format!("vm {} at {ms} ms:", self.vms[vm].name);
-        let mut vcpus: Vec<&Vcpu> = self.vcpus.iter().filter(|vcpu| vcpu.vm == vm).collect();
-        let more = vcpus.len().saturating_sub(DESCRIBED);
-        if more > 0 {
-            vcpus.sort_by_key(|vcpu| (vcpu.announced.held.is_empty(), vcpu.announced.contending.is_none()));
-        }
-        for vcpu in &vcpus[..vcpus.len() - more] {
-            let announced = &vcpu.announced;
-            let _ = write!(text, " vcpu {} {:?}", vcpu.number, vcpu.state);
-            if let Some(line) = announced.contending {
-                let _ = write!(text, " awaits lock {}", line.0);
-                match self.books.locks.holder(line) {
-                    Some(holder) => {
-                        let _ = write!(text, " held by vcpu {}", self.vcpus[holder].number);
-                    }
-                    None => text.push_str(" held by no vcpu"),
-                }
-            }
-            for line in &announced.held {
-                let _ = write!(text, " holds lock {}", line.0);
-            }
-            if let Some(target) = announced.ipi_target {
-                let _ = write!(
-                    text,
-                    " awaits the acknowledgement of vcpu {}",
-                    self.vcpus[target].number
-                );
-            }
-            text.push(',');
-        }
-        text.pop();
-        if more > 0 {
-            let _ = write!(text, ", and {more} more");
-        }
-        text
-    }
+/// Whether a vCPU in `state` waits for an interrupt or a kick.
+pub fn is_asleep(state: VcpuState) -> bool {
+    matches!(state, VcpuState::Blocked | VcpuState::Polling | VcpuState::Dead)
 }

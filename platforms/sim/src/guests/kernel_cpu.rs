@@ -233,10 +233,9 @@ unsafe impl Cpu for SimCpu {
     #[inline]
     fn lock_class(&self, lock: &SimWord, class: LockClass) {
         self.with(|engine| {
-            if engine.books.is_recording() {
-                let line = lock.line_in(&mut engine.memory);
-                engine.emit(&Happened::LockNamed { line, class });
-            }
+            let vcpu = engine.flows.current;
+            let line = lock.line_in(&mut engine.memory);
+            engine.emit(&Happened::LockNamed { vcpu, line, class });
         });
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use holdfast_host::{Host, Nanos, VcpuId, VmId};
 
+use crate::books::account::Account;
 use crate::config::Config;
 use crate::core::cause::Cause;
 use crate::engine::Engine;
@@ -28,6 +29,7 @@ pub fn gather(engine: &mut Engine, config: &Config) -> Outcome {
 
 fn gather_vm(engine: &Engine, config: &Config, id: VmId) -> VmOutcome {
     let (vm, book) = (&engine.vms[id], &engine.books.guests[id]);
+    let (longest_stall, convoy) = book.stall_and_convoys();
     let mut lost_time_ps: BTreeMap<&'static str, u64> = BTreeMap::new();
     for vcpu in vm.vcpu_ids() {
         let totals = engine.books.accounts[vcpu].ledger.totals();
@@ -35,6 +37,8 @@ fn gather_vm(engine: &Engine, config: &Config, id: VmId) -> VmOutcome {
             *lost_time_ps.entry(cause.name()).or_insert(0) += time;
         }
     }
+    // A VM that is not there has no time.
+    lost_time_ps.remove(Cause::Off.name());
     let report = &vm.report;
     let elapsed = report.begun.zip(report.done);
     let elapsed = elapsed.map(|(begun, done)| done.since(begun).0 / 1000);
@@ -43,10 +47,10 @@ fn gather_vm(engine: &Engine, config: &Config, id: VmId) -> VmOutcome {
         elapsed_ns: elapsed.filter(|_| vm.measured),
         operations: report.operations.filter(|_| vm.measured),
         counters: counters(engine, config, id),
+        vcpu_time_ps: lost_time_ps.values().sum(),
         lost_time_ps,
-        vcpu_time_ps: engine.clock.now.0 * u64::from(vm.vcpus),
-        longest_stall_ns: book.work.longest_stall.0 / 1000,
-        convoy: book.convoys.found(),
+        longest_stall_ns: longest_stall.0 / 1000,
+        convoy,
     }
 }
 
@@ -63,6 +67,7 @@ fn counters(engine: &Engine, config: &Config, id: VmId) -> BTreeMap<String, u64>
             host.map(|(name, value)| (name, book.counted(name, value))),
         );
     }
+    add(&mut counters, waits(engine, vm));
     let ran_ns = cpu_time_ns(engine, id);
     let permille = u128::from(ran_ns) * 1_000_000 / u128::from(engine.clock.now.0.max(1));
     counters.insert("cpu_time_ns".to_owned(), ran_ns);
@@ -103,6 +108,23 @@ fn counters(engine: &Engine, config: &Config, id: VmId) -> BTreeMap<String, u64>
         counters.insert("bandwidth_throttled_ns".to_owned(), throttling.throttled_ns);
     }
     counters
+}
+
+/// What the vCPUs of `vm` wait for a pCPU, as operators measure it, in nanoseconds.
+fn waits(engine: &Engine, vm: &Vm) -> [(&'static str, u64); 3] {
+    let now = engine.clock.now;
+    let accounts = || vm.vcpu_ids().map(|vcpu| &engine.books.accounts[vcpu]);
+    let ready = |account: &Account| {
+        let causes = [Cause::Runnable, Cause::Throttled, Cause::WakeLatency];
+        causes.map(|cause| account.ledger.of(cause).0).iter().sum::<u64>()
+    };
+    let wait = accounts().map(|account| account.gaps.longest_wait(now).0).max();
+    let gap = accounts().map(|account| account.gaps.longest_gap(now).0).max();
+    [
+        ("ready_ns", accounts().map(ready).sum::<u64>() / 1000),
+        ("pcpu_wait_ns_max", wait.unwrap_or(0) / 1000),
+        ("tick_gap_ns_max", gap.unwrap_or(0) / 1000),
+    ]
 }
 
 fn add<'n>(counters: &mut BTreeMap<String, u64>, more: impl IntoIterator<Item = (&'n str, u64)>) {

@@ -28,13 +28,15 @@ pub struct VmOutcome {
     pub operations: Option<u64>,
     /// Counters of guest, locks, host and machine.
     pub counters: BTreeMap<String, u64>,
-    /// Time of its vCPUs by cause, in picoseconds. The sum is exactly `vcpu_time_ps`.
+    /// Time of its vCPUs by cause, in picoseconds: from the guest's start to its end. The sum is exactly
+    /// `vcpu_time_ps`.
     pub lost_time_ps: BTreeMap<&'static str, u64>,
-    /// Elapsed time times number of vCPUs, in picoseconds.
+    /// Time from the guest's start to its end times number of vCPUs, in picoseconds. A guest ends when its workload is
+    /// done, when its VM is removed, or with the run.
     pub vcpu_time_ps: u64,
-    /// The longest time in which no vCPU of this guest did useful or critical work, in nanoseconds. A convoy shows
-    /// here.
+    /// The longest time in which no vCPU of this guest did useful or critical work, in nanoseconds, until the guest's
+    /// end. A convoy shows here.
     pub longest_stall_ns: u64,
-    /// Its convoys, if it had any.
+    /// Its convoys until its end, if it had any.
     pub convoy: Option<Convoy>,
 }

@@ -57,7 +57,7 @@ impl Engine {
     /// Plays one event that is not a flow's turn.
     fn play_event(&mut self, call_off: &CallOff) {
         let Some((source, time)) = self.clock.first() else {
-            self.end.failure = Some(Failure::Deadlock(self.describe_all()));
+            self.end.failure = Some(self.diagnose_all());
             return;
         };
         // Not only now and then: with hundreds of vCPUs that spin, a tick can take a minute.

@@ -78,7 +78,7 @@ impl Recorder {
             Happened::DoorbellMissed { vcpu } => {
                 self.moment(now, Track::Vcpu(vcpu.0), Happening::DoorbellMissed, None);
             }
-            Happened::LockNamed { line, class } => {
+            Happened::LockNamed { line, class, .. } => {
                 self.classes.insert(line, class);
             }
             Happened::IntervalBegan { vm } => self.moment(now, Track::Vm(vm.0), Happening::Begins, None),

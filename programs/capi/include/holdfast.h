@@ -40,9 +40,9 @@
  *
  * A process may have several copies of this library: in plugins with a static library each, with hidden symbols, or
  * loaded by RTLD_LOCAL. Copies of the same version use the queues of the copy that was loaded first, so they may share
- * locks. (In the others each unlock is an atomic exchange.) A copy of another version prints a message and calls abort()
- * when it is loaded: link both users with the shared library, or with the same version. A copy that is loaded by dlmopen
- * is not found, and must not share locks.
+ * locks. (In the others each unlock is an atomic exchange.) A copy of another version prints a message and calls
+ * abort() when it is loaded: link both users with the shared library, or with the same version. A copy that is loaded
+ * by dlmopen is not found, and must not share locks.
  */
 #ifndef HOLDFAST_H
 #define HOLDFAST_H

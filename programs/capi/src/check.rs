@@ -1,9 +1,9 @@
 //! The debug library: finds misuse that the locks alone cannot find, as error-checking mutexes of pthreads do.
 //!
 //! Each thread keeps a list of the locks that it holds. Ended with a message is a thread that takes a lock which it
-//! holds, that releases or waits with a lock which it does not hold, or that initializes a lock which it holds. Reported
-//! once is an order of locks by which threads may wait for each other forever, a second read by one thread, and a
-//! condition variable with two locks at the same time.
+//! holds, that releases or waits with a lock which it does not hold, or that initializes a lock which it holds.
+//! Reported once is an order of locks by which threads may wait for each other forever, a second read by one thread,
+//! and a condition variable with two locks at the same time.
 //!
 //! A lock is known by its address. One that is freed and whose memory becomes another lock should be initialized by its
 //! function, so that its order is forgotten. Tables are static: a lock may guard the allocator. Beyond their ends

@@ -58,8 +58,8 @@
 //!
 //! # What to know before
 //! A call does not panic and is no cancellation point. A child of `fork` may use the locks that the forking thread
-//! held. A mutex is not recursive: a thread that locks it twice waits forever. `docs/programs/behavior.md` compares
-//! the lock with others.
+//! held. A mutex is not recursive: a thread that locks it twice waits forever. On Linux plugins that each contain this
+//! crate may share locks, if it is of the same version. `docs/programs/behavior.md` compares the lock with others.
 #![cfg_attr(not(feature = "std"), no_std)]
 
 pub use holdfast_locks as locks;

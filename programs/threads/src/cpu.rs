@@ -2,11 +2,13 @@
 
 #![expect(unsafe_code, reason = "implements the platform traits")]
 
+use core::cell::Cell;
 use core::marker::PhantomData;
 use core::sync::atomic::{self, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use holdfast_locks::thread::{SHARING, Thread, wait_until};
+use holdfast_locks::thread::{Parker, SHARING, Thread, wait_until};
 use holdfast_locks::{
     Budget, CpuId, CpuNodes, HaltedCpu, Interrupts, Node, NodeTable, Nodes, Paravirt, Platform, QueueHead, Sharing,
     WaitTable, Word,
@@ -17,7 +19,7 @@ use crate::fork;
 use crate::process::process;
 use crate::slot::{self, CPUS_MAX};
 use crate::word::CompareStore;
-use crate::{os, park, slice, spin, word};
+use crate::{allowed, os, slice, spin, word};
 
 /// A 32-bit word that threads share.
 #[derive(Debug)]
@@ -100,7 +102,7 @@ unsafe impl Platform for ThisThread {
     fn settle(&self) -> bool {
         let needed = (process().settle)();
         if self.is_unsettled() {
-            park::bound_next_halt(park::GLANCE);
+            bound_next_halt(GLANCE);
         }
         needed
     }
@@ -142,7 +144,8 @@ impl Thread for ThisThread {
         slice::outside(thread::yield_now);
     }
     fn futex_wait(&self, word: &ThreadWord, value: u32) {
-        park::wait(word, value);
+        allowed::look_if_due();
+        os::wait(word, value, BOUND.get());
     }
     fn futex_wake(&self, word: &ThreadWord) {
         os::wake(word);
@@ -183,9 +186,28 @@ pub(crate) static WAITING: Waiting = {
     WaitTable::from_static(&CPUS, &RECORDS, &HEADS)
 };
 
+pub(crate) type Parkers = [Parker<ThreadWord>; CPUS_MAX as usize];
+
+/// Where each thread sleeps. A thread sleeps on a word of its own.
+pub(crate) static PARKERS: Parkers = [const { Parker::from_word(ThreadWord::ZERO) }; CPUS_MAX as usize];
+
+/// The longest halt of a thread whose announcement may be overwritten.
+const GLANCE: Duration = Duration::from_millis(5);
+
+thread_local! {
+    /// After what time the next halt must end by itself.
+    static BOUND: Cell<Option<Duration>> = const { Cell::new(None) };
+}
+
+/// Bounds the next halt of the calling thread by `time`, or by an earlier bound.
+fn bound_next_halt(time: Duration) {
+    BOUND.set(Some(BOUND.get().map_or(time, |bound| bound.min(time))));
+}
+
 /// Removes what is left of `gone`, a thread that does not exist in this process.
 #[cfg(target_os = "linux")]
 pub(crate) fn abandon(this: &ThisThread, gone: CpuId) {
+    PARKERS[gone.0 as usize].abandon(this);
     NODES.abandon(this, gone);
 }
 
@@ -195,7 +217,8 @@ pub(crate) fn abandon_waiting(this: &ThisThread) {
     WAITING.abandon(this);
 }
 
-// SAFETY: there is one table (**One state**), with nodes for each number below `CPUS_MAX`. `slot` gives out no other numbers.
+// SAFETY: there is one table (**One state**), with nodes for each number below `CPUS_MAX`. `slot` gives out no other
+// numbers.
 unsafe impl Nodes for ThisThread {
     #[inline]
     fn nodes(&self) -> &NodeTable<ThreadWord> {
@@ -220,19 +243,20 @@ unsafe impl Interrupts for ThisThread {
     }
 }
 
-// SAFETY: `park` keeps **Sticky kick**; there is one table (**One state**).
+// SAFETY: a [`Parker`] keeps **Sticky kick**; there is one table (**One state**).
 unsafe impl Paravirt for ThisThread {
     type Recorder = ();
 
     fn halt_masked(&self) {
         spin::end_streak();
-        park::halt(self, slot::current());
+        process().parkers[slot::current().0 as usize].halt(self);
+        BOUND.set(None);
     }
     fn halt_unmasked(&self) {
         self.halt_masked();
     }
     fn kick(&self, cpu: CpuId) {
-        park::kick(self, cpu);
+        process().parkers[cpu.0 as usize].kick(self);
     }
     /// Returns `false`: the kernel does not report which threads are preempted.
     #[inline(always)]

@@ -1,9 +1,9 @@
 //! Gives back a thread's CPU number when the thread ends.
 //!
 //! A destructor of thread-specific data does so. glibc has room for the values of 32 keys in each thread, and allocates
-//! the value of a later one, which a waiter must not do. If the library is loaded after so many keys were made, a thread
-//! writes down its own number in the kernel (`gettid`) instead. Threads that look for a CPU number then look at a few of
-//! these, and give back those whose thread does not exist any more.
+//! the value of a later one, which a waiter must not do. If the library is loaded after so many keys were made, a
+//! thread writes down its own number in the kernel (`gettid`) instead. Threads that look for a CPU number then look at
+//! a few of these, and give back those whose thread does not exist any more.
 
 #![expect(unsafe_code, reason = "thread-specific data of the C library")]
 
@@ -108,7 +108,7 @@ fn is_gone(thread: u32) -> bool {
     // SAFETY: the call has no arguments.
     let own = unsafe { libc::syscall(libc::SYS_gettid) };
     // The calling thread has no CPU number: another one had its number in the kernel before.
-    own == libc::c_long::from(thread)
+    own as u32 == thread
         // SAFETY: signal 0 is not sent.
         || keep_errno(|| unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), thread, 0) }) == Err(libc::ESRCH)
 }
@@ -130,6 +130,7 @@ extern "C" fn at_exit(value: *mut c_void) {
 mod tests {
     use std::sync::mpsc::channel;
     use std::thread;
+    use std::time::Duration;
 
     use super::*;
 
@@ -151,10 +152,12 @@ mod tests {
             end.send(()).expect("the thread waits");
             owner.join().expect("the thread ends");
             // The kernel may forget the thread a little later.
-            while slot::tests::is_taken(cpu) {
+            let given_back = (0..10_000).any(|_| {
                 look_at_all();
-                thread::yield_now();
-            }
+                thread::sleep(Duration::from_millis(1));
+                !slot::tests::is_taken(cpu)
+            });
+            assert!(given_back);
         });
     }
 }

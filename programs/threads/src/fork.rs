@@ -34,7 +34,7 @@ use holdfast_locks::{CpuId, Platform};
 use crate::cpu::{self, ThisThread, ThreadWord};
 use crate::process::process;
 use crate::slot::{self, CPUS_MAX};
-use crate::{exit, os, park, word};
+use crate::{exit, os, word};
 
 /// A word in which a thread that waits leaves a trace.
 #[repr(C)]
@@ -185,7 +185,6 @@ extern "C" fn in_child() {
         if is_mine {
             continue;
         }
-        park::abandon(&this, CpuId(number));
         cpu::abandon(&this, CpuId(number));
     }
     cpu::abandon_waiting(&this);

@@ -35,7 +35,7 @@
 //! ```
 //!
 //! # Where things are
-//! `cpu.rs` implements the traits, `park.rs` has the parkers, `os/` how they sleep (on Linux in futexes, elsewhere by
+//! `cpu.rs` implements the traits, `os/` how they sleep (on Linux in futexes, elsewhere by
 //! the standard library), `slot.rs` which thread is which CPU, `process.rs` what
 //! copies of this code share, `allowed.rs` how many CPUs there are, `raw.rs` the locks
 //! for `lock_api`, `rwlock.rs` and `requeue.rs` the other raw types, `readers.rs` where readers of a lock with a bias
@@ -60,7 +60,6 @@ mod fork;
 #[cfg(target_os = "linux")]
 mod loaded;
 mod os;
-mod park;
 mod process;
 mod raw;
 mod readers;

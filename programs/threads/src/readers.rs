@@ -7,27 +7,14 @@
 #![expect(unsafe_code, reason = "implements a trait on which exclusion rests")]
 
 use core::cell::Cell;
-use core::ptr;
-use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 
 use holdfast_locks::{ReaderLine, Readers};
 
 use crate::cpu::{ThisThread, ThreadAddress};
 use crate::process::process;
-use crate::slot;
 
 type Line = ReaderLine<ThreadAddress>;
-pub(crate) type Lines = [Line; LINES_MAX];
-
-/// The number of lines. More threads share them.
-const LINES_MAX: usize = 512;
-
-/// All lines. Memory that is zero takes up room only once it is used.
-pub(crate) static LINES: Lines = [const { ReaderLine::from_places([const { ThreadAddress::ZERO }; 8]) }; LINES_MAX];
-
-/// The number of lines in use.
-pub(crate) static END: AtomicUsize = AtomicUsize::new(0);
 
 /// The number of reads without a bias after which a thread biases the lock that it reads. A revocation takes less time
 /// than these reads even if it looks at all lines and fetches them from other CPUs.
@@ -64,23 +51,12 @@ fn of_this_thread<R>(look: impl FnOnce(&Reader) -> R) -> R {
 #[cold]
 fn take_line() -> &'static Line {
     let process = process();
-    if !process.is_own() {
-        let line = &process.lines[(process.line)()];
-        of_this_thread(|reader| reader.line.set(Some(line)));
-        return line;
-    }
-    // Without a number there is no better line than another one.
-    let index = slot::number().map_or(0, |cpu| cpu.0 as usize % LINES_MAX);
+    let line = (process.line)();
     // ORDERING: Relaxed; ordered by the fences of the lock, which follow here and precede the load in `reader_lines`.
-    END.fetch_max(index + 1, Relaxed);
-    of_this_thread(|reader| reader.line.set(Some(&LINES[index])));
-    &LINES[index]
-}
-
-/// Returns the number of the calling thread's line, for other copies of this code.
-pub(crate) extern "C" fn line_of_thread() -> usize {
-    let line = of_this_thread(|reader| reader.line.get()).unwrap_or_else(take_line);
-    (ptr::from_ref(line).addr() - LINES.as_ptr().addr()) / size_of::<Line>()
+    process.lines_end.fetch_max(line + 1, Relaxed);
+    let line = &process.lines[line];
+    of_this_thread(|reader| reader.line.set(Some(line)));
+    line
 }
 
 // SAFETY: **The line of a hold stays**. The number of lines in use is increased before a thread gets its line, and
@@ -121,6 +97,7 @@ mod tests {
 
     use super::*;
     use crate::RawBiasedRwLock;
+    use crate::process::{LINES, LINES_MAX};
     use crate::slot::tests::with_numbers;
 
     /// More threads than lines hold the lock, each by an announcement or, where another thread has the place, below.

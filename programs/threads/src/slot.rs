@@ -5,8 +5,8 @@
 //! spins and yields instead of halting.
 //!
 //! **One thread per number**: a thread takes a number by setting its bit in [`TAKEN`], which only one thread can do.
-//! The thread's last destructor gives it back (but see `exit.rs`). That destructor belongs to C's thread-specific data, not Rust's: it runs
-//! later, and runs again if another destructor took a number again.
+//! The thread's last destructor gives it back (but see `exit.rs`). That destructor belongs to C's thread-specific data,
+//! not Rust's: it runs later, and runs again if another destructor took a number again.
 //!
 //! A copy of this code that uses the state of another one ([`crate::process`]) asks that one for the number.
 
@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use holdfast_locks::{CpuId, Layout, Narrow};
 
 use crate::os;
-use crate::process::process;
+use crate::process::{LINES_MAX, process};
 
 /// The number of threads that can have CPU numbers at the same time. A lock word has room for 16383, and this is a
 /// multiple of 64.
@@ -36,6 +36,8 @@ pub(crate) static END: AtomicU32 = AtomicU32::new(0);
 thread_local! {
     /// This thread's number + 1, or 0 if it has none. It has no destructor, so that it also works in destructors.
     static CURRENT: Cell<u32> = const { Cell::new(0) };
+    /// The number of this thread's line for reads with a bias + 1, or 0 if it has none yet. It stays.
+    static LINE: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Returns the number of the calling thread, which takes one if it has none.
@@ -138,20 +140,29 @@ pub fn claim(cpu: CpuId) -> Result<(), ClaimError> {
     }
 }
 
-/// The functions by which other copies of this code ask for a thread's number: it + 1, or 0 if it has none.
-pub(crate) mod of_thread {
-    use super::*;
+/// [`number`] for all copies of this code: the number + 1, or 0 if the thread cannot have one.
+pub(crate) extern "C" fn thread_number() -> u32 {
+    number().map_or(0, |cpu| cpu.0 + 1)
+}
 
-    pub(crate) extern "C" fn number() -> u32 {
-        super::number().map_or(0, |cpu| cpu.0 + 1)
-    }
-    pub(crate) extern "C" fn numbered() -> u32 {
-        CURRENT.get()
-    }
-    /// See [`super::adopt`].
-    pub(crate) extern "C" fn adopt(cpu: u32) -> bool {
-        super::adopt(CpuId(cpu))
-    }
+/// [`numbered`] for all copies of this code, in the same way.
+pub(crate) extern "C" fn thread_numbered() -> u32 {
+    CURRENT.get()
+}
+
+/// [`adopt`] for all copies of this code.
+pub(crate) extern "C" fn thread_adopts(cpu: u32) -> bool {
+    adopt(CpuId(cpu))
+}
+
+/// Returns the number of the calling thread's line for reads with a bias, which stays the same.
+pub(crate) extern "C" fn thread_line() -> usize {
+    LINE.get().checked_sub(1).unwrap_or_else(|| {
+        // Without a number there is no better line than another one.
+        let line = number().map_or(0, |cpu| cpu.0 as usize % LINES_MAX);
+        LINE.set(line + 1);
+        line
+    })
 }
 
 fn bit(cpu: CpuId) -> (&'static AtomicU64, u64) {

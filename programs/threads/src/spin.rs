@@ -2,7 +2,6 @@
 //! in [`holdfast_locks::thread`].
 
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use holdfast_locks::Budget;
@@ -16,9 +15,6 @@ pub const SPIN_THRESHOLD_DEFAULT: Budget = SPIN_THRESHOLD;
 
 /// The default of [`set_turn`].
 pub const TURN_DEFAULT: Duration = Duration::from_nanos(TURN_NS);
-
-pub(crate) static THRESHOLD: AtomicU32 = AtomicU32::new(SPIN_THRESHOLD_DEFAULT.0);
-pub(crate) static TURN: AtomicU64 = AtomicU64::new(TURN_NS);
 
 /// Returns how long a thread spins before it halts; see [`set_spin_threshold`].
 #[inline]

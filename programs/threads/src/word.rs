@@ -3,8 +3,8 @@
 //! Locks access a word whole, by half-word and by byte. Rust's memory model does not allow racing accesses of different
 //! sizes; x86 does. So on x86-64 *every* access to a word is inline assembly, across which the compiler moves no memory
 //! access. On other targets and under Miri a word is an atomic integer, and its parts are accessed by exchanges of the
-//! whole word. On arm64, too: see `portable`. So it is with `--cfg holdfast_atomics`, for ThreadSanitizer, which does not
-//! see what assembly orders.
+//! whole word. On arm64, too: see `portable`. So it is with `--cfg holdfast_atomics`, for ThreadSanitizer, which does
+//! not see what assembly orders.
 //!
 //! **Total store order**: see `holdfast_words`, which has the instructions.
 

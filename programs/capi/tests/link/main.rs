@@ -347,6 +347,29 @@ fn install(prefix: &Path) {
     ));
 }
 
+#[test]
+fn the_script_that_installs_explains_itself_and_refuses_unknown_options() {
+    let folder = scratch();
+    let run = |argument: &str| {
+        let mut install = Command::new(here().join("install"));
+        install
+            .arg(argument)
+            .current_dir(folder.path())
+            .output()
+            .expect("it starts")
+    };
+    let helps = run("--help");
+    assert!(helps.status.success() && String::from_utf8_lossy(&helps.stdout).contains("Usage: install ["));
+    let refused = run("--chekc");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no such option: --chekc"));
+    assert_eq!(
+        folder.path().read_dir().expect("a folder").count(),
+        0,
+        "nothing is installed"
+    );
+}
+
 /// Runs a program with the installed library that takes the place of pthread mutexes. With the argument the program
 /// checks that its mutexes are not the C library's.
 fn take_place_of_mutexes(prefix: &Path, folder: &Path) {

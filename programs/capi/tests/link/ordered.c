@@ -1,5 +1,7 @@
-/* Threads write data that a lock, a reader-writer lock or a condition variable protects. With -DRACE they also write data
- * that nothing protects. */
+/*
+ * Threads write data that a lock, a reader-writer lock or a condition variable protects. With -DRACE they also write
+ * data that nothing protects.
+ */
 #include <holdfast.h>
 
 #include <pthread.h>

@@ -21,8 +21,8 @@ struct Package {
 pub struct Reading(Vec<u64>);
 
 impl Meter {
-    /// Returns the counters below `folder`, which is `/sys/class/powercap` outside of tests. `None` if there is none, or
-    /// no right to read them.
+    /// Returns the counters below `folder`, which is `/sys/class/powercap` outside of tests. `None` if there is none,
+    /// or no right to read them.
     pub fn of(folder: &Path) -> Option<Meter> {
         let zones = fs::read_dir(folder).ok()?;
         let packages: Vec<Package> = zones.filter_map(|zone| package(&zone.ok()?.path())).collect();

@@ -9,17 +9,16 @@
 //!   are found, too. The report has, for each step of the circle, where both locks were taken when it was first seen.
 //!   A wait for a condition variable takes its mutex again, whatever else the thread holds meanwhile.
 //! - **A lock taken twice** by one thread: it would wait forever, so it panics with the report as the message, unless
-//!   [`report_only`] was called. A value that is made once and asks for itself is such a lock. A thread that reads twice
-//!   is reported and goes on: it waits forever only if a writer comes in between.
+//!   [`report_only`] was called. A value that is made once and asks for itself is such a lock. A thread that reads
+//!   twice is reported and goes on: it waits forever only if a writer comes in between.
 //! - **Two mutexes**: threads wait for one condition variable with different mutexes at the same time.
 //! - **Holds**: [`look`] returns which thread holds a lock, since when, where it took it, and a histogram of the times
 //!   for which the lock has been held.
 //! - **Preempted holders**: with [`measure_preemption`], also for how long holders were ready to run but had no CPU.
 //!
 //! A `try_lock`, with or without a time limit, does not wait forever. So it closes no circle, but a lock that it took
-//! may be held when another one is taken.
-//! A lock is known by a number and its address, or by the name that [`name`] gave it. When a lock is dropped its part in the order is
-//! forgotten.
+//! may be held when another one is taken. A lock is known by a number and its address, or by the name that [`name`]
+//! gave it. When a lock is dropped its part in the order is forgotten.
 //!
 //! ```
 //! use holdfast::{Mutex, check};

@@ -1,14 +1,12 @@
-//! The copies of this code in a process: how they find each other.
+//! The copies of this code in a process: how they find each other, and agree on one state, of which this file knows the
+//! address only.
 
 #![expect(unsafe_code, reason = "reads the notes that the dynamic linker has mapped")]
 
-use core::arch::asm;
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicBool, AtomicPtr};
-
-use super::{OWN, Process};
 
 #[cfg(target_pointer_width = "32")]
 use libc::Elf32_Phdr as Segment;
@@ -17,22 +15,15 @@ use libc::Elf64_Phdr as Segment;
 
 /// What a copy says of itself to the others. The first three fields are the same in all versions.
 #[repr(C)]
-struct Copy {
+pub(super) struct Copy {
     version: [u8; 24],
-    /// The size of [`Process`].
+    /// The size of the state.
     bytes: u32,
     /// Whether the copy is in a library for C.
     for_c: AtomicBool,
     /// The state that this copy uses, or null if it has not chosen yet.
-    chosen: AtomicPtr<Process>,
+    chosen: AtomicPtr<c_void>,
 }
-
-static HERE: Copy = Copy {
-    version: padded(concat!("Holdfast ", env!("CARGO_PKG_VERSION"))),
-    bytes: size_of::<Process>() as u32,
-    for_c: AtomicBool::new(false),
-    chosen: AtomicPtr::new(ptr::null_mut()),
-};
 
 const fn padded(text: &str) -> [u8; 24] {
     let (mut padded, mut at) = ([0; 24], 0);
@@ -44,86 +35,85 @@ const fn padded(text: &str) -> [u8; 24] {
 }
 
 impl Copy {
-    fn is_same_version(&self) -> bool {
-        (self.version, self.bytes) == (HERE.version, HERE.bytes)
+    /// Makes the description of a copy that has not chosen a state, whose size is `bytes`.
+    pub(super) const fn new(bytes: usize) -> Self {
+        Copy {
+            version: padded(concat!("Holdfast ", env!("CARGO_PKG_VERSION"))),
+            bytes: bytes as u32,
+            for_c: AtomicBool::new(false),
+            chosen: AtomicPtr::new(ptr::null_mut()),
+        }
     }
-}
 
-/// Returns the state of this process.
-#[inline]
-pub(crate) fn process() -> &'static Process {
-    // ORDERING: Acquire; pairs with the Release of the thread that has chosen, in this copy or another one.
-    let chosen = HERE.chosen.load(Acquire);
-    // SAFETY: not null, so it is the state of this copy or of another one of the same version: **Same layout**. That
-    // copy **stays loaded**.
-    unsafe { chosen.as_ref() }.unwrap_or_else(|| choose(&OWN))
-}
-
-/// Chooses a state, unless this copy has one. Returns the one that it has.
-#[cold]
-fn choose(process: &'static Process) -> &'static Process {
-    let wanted = ptr::from_ref(process).cast_mut();
-    // ORDERING: AcqRel; the Release pairs with the Acquire in `process` and in `look`.
-    match HERE.chosen.compare_exchange(ptr::null_mut(), wanted, AcqRel, Acquire) {
-        Ok(_) => process,
-        // SAFETY: as in `process`.
-        Err(chosen) => unsafe { &*chosen },
+    fn is_same_version(&self, other: &Copy) -> bool {
+        (self.version, self.bytes) == (other.version, other.bytes)
     }
-}
 
-/// Chooses the state of this process: **One state**. Called when the code is loaded. Returns whether it is this copy's.
-pub(crate) fn meet() -> bool {
-    note();
-    let mut wanted = &OWN;
-    for_each_copy(&mut |_, copy| {
-        // ORDERING: Acquire; pairs with the Release in `choose`.
-        if !ptr::eq(copy, &HERE)
-            && copy.is_same_version()
-            // SAFETY: as in `process`.
-            && let Some(process) = unsafe { copy.chosen.load(Acquire).as_ref() }
+    /// Returns the state that this copy uses, or null if it has not chosen yet.
+    #[inline]
+    pub(super) fn chosen(&self) -> *const c_void {
+        // ORDERING: Acquire; pairs with the Release in `choose`, of this copy or another one.
+        self.chosen.load(Acquire)
+    }
+
+    /// Chooses a state, unless this copy has one. Returns the one that it has.
+    #[cold]
+    pub(super) fn choose(&self, wanted: *const c_void) -> *const c_void {
+        // ORDERING: AcqRel; the Release pairs with the Acquire in `chosen`.
+        match self
+            .chosen
+            .compare_exchange(ptr::null_mut(), wanted.cast_mut(), AcqRel, Acquire)
         {
-            wanted = process;
+            Ok(_) => wanted,
+            Err(chosen) => chosen,
         }
-    });
-    let chosen = choose(wanted);
-    if !ptr::eq(chosen, wanted) {
-        refuse(&[
-            b"this process has two copies of its code that threads waited in before they met. \
-            Link both of their users with the shared library, or load the second one later.\n",
-        ]);
     }
-    chosen.is_own()
-}
 
-/// Ends the process with a message if it contains this code for C in another version: a C lock is the same type in all
-/// versions, and would be broken. The C library calls this when it is loaded.
-#[doc(hidden)]
-pub fn refuse_other_versions() {
-    // ORDERING: Relaxed, here and below; the dynamic linker loads one object at a time.
-    HERE.for_c.store(true, Relaxed);
-    let mut mine = c"".as_ptr();
-    for_each_copy(&mut |object, copy| {
-        if ptr::eq(copy, &HERE) {
-            mine = object.as_ptr();
-        }
-    });
-    // SAFETY: an object's name, which stays: this code belongs to the object.
-    let mine = unsafe { CStr::from_ptr(mine) };
-    for_each_copy(&mut |object, copy| {
-        if copy.for_c.load(Relaxed) && !copy.is_same_version() {
+    /// Chooses the state that another copy of the same version has chosen, or `own` if there is none. Returns it.
+    pub(super) fn meet(&self, own: *const c_void) -> *const c_void {
+        let mut wanted = own;
+        for_each_copy(&mut |_, copy| {
+            if !ptr::eq(copy, self) && copy.is_same_version(self) && !copy.chosen().is_null() {
+                wanted = copy.chosen();
+            }
+        });
+        if self.choose(wanted) != wanted {
             refuse(&[
-                b"two versions for C are in this process, and a lock that both use would be broken: ",
-                text(&copy.version),
-                b" in ",
-                name(object),
-                b" and ",
-                text(&HERE.version),
-                b" in ",
-                name(mine),
-                b". Link both with the shared library, or with the same version.\n",
+                b"this process has two copies of its code that threads waited in before they met. \
+                Link both of their users with the shared library, or load the second one later.\n",
             ]);
         }
-    });
+        wanted
+    }
+
+    /// Ends the process with a message if it contains this code for C in another version.
+    pub(super) fn refuse_other_versions(&self) {
+        // ORDERING: Relaxed, here and below; the dynamic linker loads one object at a time.
+        self.for_c.store(true, Relaxed);
+        let mut mine = c"".as_ptr();
+        for_each_copy(&mut |object, copy| {
+            if ptr::eq(copy, self) {
+                mine = object.as_ptr();
+            }
+        });
+        // SAFETY: an object's name, which stays: this code belongs to the object.
+        let mine = unsafe { CStr::from_ptr(mine) };
+        for_each_copy(&mut |object, copy| {
+            if copy.for_c.load(Relaxed) && !copy.is_same_version(self) {
+                refuse(&[
+                    b"two versions for C are in this process, and a lock that both use would be broken: ",
+                    text(&copy.version),
+                    b" in ",
+                    name(object),
+                    b" and ",
+                    text(&self.version),
+                    b" in ",
+                    name(mine),
+                    b". Link both with the shared library, or with the same version.\n",
+                ]);
+            }
+        });
+    }
 }
 
 /// Returns the name of an object, of which the dynamic linker says nothing if it is the program.
@@ -152,30 +142,10 @@ fn refuse(message: &[&[u8]]) -> ! {
     unsafe { libc::abort() }
 }
 
-/// The name of the note, with the 0 that ends it.
+/// The name of the note that `process.rs` makes, with the 0 that ends it.
 const NAME: &[u8; 9] = b"Holdfast\0";
 /// The type of the note.
 const TYPE: u32 = 1;
-
-/// Puts the note into the object file. Its content is the distance from there to [`HERE`], in 4 bytes.
-#[inline(never)]
-fn note() {
-    // SAFETY: there are no instructions. Each instance of the code makes a note of its own.
-    unsafe {
-        asm!(
-            ".pushsection .note.holdfast, \"a\", %note",
-            ".balign 4",
-            ".long 9, 4, 1",
-            ".asciz \"Holdfast\"",
-            ".balign 4",
-            "7:",
-            ".long {here} - 7b",
-            ".popsection",
-            here = sym HERE,
-            options(nomem, nostack, preserves_flags),
-        );
-    }
-}
 
 /// Calls `look` for each copy of this code in the process, with the name of its object.
 fn for_each_copy(mut look: &mut dyn FnMut(&CStr, &Copy)) {
@@ -203,15 +173,14 @@ unsafe extern "C" fn in_object(info: *mut libc::dl_phdr_info, _bytes: usize, loo
         let notes = unsafe { core::slice::from_raw_parts(start, segment.p_memsz as usize) };
         // SAFETY: as the caller promises, it is an object's name that ends with 0, or null.
         let object = unsafe { info.dlpi_name.as_ref() }.map_or(c"", |name| unsafe { CStr::from_ptr(name) });
-        // A note with a name of ours is at a place that `note` has made.
         for_each_note(notes, segment.p_align as usize, &mut |content| {
             let Some(distance) = content.first_chunk().copied().map(i32::from_ne_bytes) else {
                 return;
             };
             let copy =
                 ptr::with_exposed_provenance::<Copy>(content.as_ptr().addr().wrapping_add_signed(distance as isize));
-            // SAFETY: the linker has written the distance to a static value of this type, whose first fields are the
-            // same in all versions.
+            // SAFETY: the note is one of this code: the linker has written the distance to a static value of this type,
+            // whose first fields are the same in all versions.
             look(object, unsafe { &*copy });
         });
     }
@@ -268,14 +237,5 @@ mod tests {
             let whole = read(&notes[..end]);
             assert!(whole.len() < 2, "a note that is cut off at {end} is none");
         }
-    }
-
-    #[cfg(not(miri))]
-    #[test]
-    fn this_copy_finds_itself_and_uses_its_own_state() {
-        let mut here = 0;
-        for_each_copy(&mut |_, copy| here += u32::from(ptr::eq(copy, &HERE)));
-        assert!(here > 0);
-        assert!(process().is_own());
     }
 }

@@ -171,6 +171,9 @@ pub enum Idle {
     /// In such a loop for up to 200 µs, then by HLT (cpuidle's haltpoll, 5.4). The time grows while waits are short.
     /// The kernel asks the host not to poll; where the host does not offer that, this is [`Idle::Halt`].
     HaltPoll,
+    /// In a loop that reads a timer which the VMM emulates (an old Windows with the ACPI PM timer). Each read leaves
+    /// the guest for the VMM's user space. The tick goes on.
+    PollTimer,
 }
 
 /// How the kernel uses its APIC.

@@ -18,6 +18,7 @@ use crate::local::{Local, Local32, Shared32};
 use crate::machine::{Cpu, Machine, Mode, Report};
 use crate::mask::CpuMask;
 use crate::numa::NumaMap;
+use crate::profile::LineProfile;
 
 /// The machine with the boot parameters and the state of its CPUs.
 pub(crate) struct System<M: Machine> {
@@ -58,6 +59,8 @@ pub(crate) enum IdleWait {
     Poll,
     /// In such a loop for a while, then by HLT.
     HaltPoll,
+    /// In a loop that reads an emulated timer.
+    PollTimer,
 }
 
 /// Value of the word of an idle CPU that needs no interrupt as long as it waits (`TIF_POLLING_NRFLAG`).
@@ -190,6 +193,8 @@ pub(crate) struct CpuState {
     pub(crate) waited: [Local; LockClass::COUNT],
     /// Nanoseconds that the other acquisitions took.
     pub(crate) at_once: Local,
+    /// Which of the other CPUs it has fetched cache lines from last, in turn.
+    pub(crate) fetched_from: Local32,
     /// How many times each [`Event`] happened on this CPU.
     pub(crate) events: [Local; Event::COUNT],
     /// For how long it polls when it is idle, if it does.
@@ -215,6 +220,7 @@ impl CpuState {
             contended: core::array::from_fn(|_| Local::default()),
             waited: core::array::from_fn(|_| Local::default()),
             at_once: Local::default(),
+            fetched_from: Local32::new(0),
             events: core::array::from_fn(|_| Local::default()),
             halt_poll: HaltPoll::default(),
         }
@@ -263,6 +269,26 @@ impl<M: Machine> ThisCpu<'_, M> {
     #[inline(always)]
     pub(crate) fn work(&self, ns: u64) {
         self.cpu.compute(ns);
+    }
+
+    /// Touches the lines of a section whose lock CPU `holder` - 1 took last, or none if `holder` is 0. If it was this
+    /// CPU, the lines are those of the other CPUs in turn.
+    #[inline]
+    pub(crate) fn fetch(&self, holder: u32, lines: LineProfile) {
+        if holder != self.id.0 + 1 {
+            if holder != 0 && lines.moved_milli != 0 {
+                self.cpu
+                    .fetch_lines(CpuId(holder - 1), lines.moved_milli, lines.chained);
+            }
+        } else if lines.stayed_milli != 0 {
+            let cpus = self.system.cpus.count();
+            if cpus > 1 {
+                let turn = &self.local.fetched_from;
+                turn.set((turn.get() + 1) % (cpus - 1));
+                let from = (self.id.0 + 1 + turn.get()) % cpus;
+                self.cpu.fetch_lines(CpuId(from), lines.stayed_milli, lines.chained);
+            }
+        }
     }
 
     /// Waits until `is_over` holds for the value of `word`, however long that takes. Acquires the write of that value.

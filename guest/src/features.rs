@@ -63,6 +63,7 @@ impl Features {
             pcids: self.pcid && config.uses_pcids(),
             idle: match config.idle {
                 Idle::Poll => IdleWait::Poll,
+                Idle::PollTimer => IdleWait::PollTimer,
                 Idle::Halt | Idle::HaltPoll if self.monitor => IdleWait::Monitor,
                 Idle::HaltPoll if self.offers(cpuid::KVM_FEATURE_POLL_CONTROL) => IdleWait::HaltPoll,
                 Idle::Halt | Idle::HaltPoll => IdleWait::Halt,

@@ -43,6 +43,7 @@ pub(crate) fn idle<M: Machine>(kernel: &Kernel<M>) -> ! {
                         }
                     }
                 }
+                IdleWait::PollTimer => read_timer(&on),
                 wait => watch(kernel, &on, wait, u64::MAX),
             }
         }
@@ -51,6 +52,16 @@ pub(crate) fn idle<M: Machine>(kernel: &Kernel<M>) -> ! {
         on.cpu.irq_enable();
         sched::schedule(&kernel.sched);
     }
+}
+
+/// Port of the ACPI PM timer, as QEMU's chipset places it (PMBASE 0x600 and 8).
+const PM_TIMER: u16 = 0x608;
+
+/// Reads the emulated timer once, with interrupts enabled. Interrupts are masked.
+fn read_timer<M: Machine>(on: &OnCpu<'_, M>) {
+    on.cpu.irq_enable();
+    on.cpu.port_write(PM_TIMER, 0);
+    on.cpu.irq_disable();
 }
 
 /// Halts until an interrupt. Interrupts are masked.

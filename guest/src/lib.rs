@@ -5,7 +5,7 @@
 //!
 //! # Layers
 //! Each file uses only layers above it in this list, so a subsystem reads without the kernel that contains it:
-//! - values: `costs`, `class`, `profile`, `config`, `limits`, `ids`, `local`, `mask`, `numa`, `pcid`, and the
+//! - values: `costs`, `class`, `profile`, `config`, `lines`, `limits`, `ids`, `local`, `mask`, `numa`, `pcid`, and the
 //!   machine's interface (`machine`);
 //! - one CPU: `apic`, `haltpoll`, `cpu` (each CPU's own state, and the CPU that runs the caller), `features`, `ipi`;
 //! - spinlocks (`sync`, `rwlock`), and what is under them: `smp`, `nmi`, `task`, `tlb`, `pages`, `measured`, `driver`;
@@ -18,7 +18,8 @@
 //! gone, and through the closure that interrupt dispatch gives to `smp`.
 //!
 //! # Where things are
-//! A guest begins in `boot.rs` `image`. `costs.rs` has hold times and costs with their sources. `measured.rs` `execute`
+//! A guest begins in `boot.rs` `image`. `costs.rs` has hold times and costs with their sources, `lines.rs` the
+//! cache lines of holds. `measured.rs` `execute`
 //! does instead what a profile in `kernels/` says, which `lab/src/kernel.rs` reads. `fs/disk.rs` has what files on a
 //! disk lock, and `fs/journal.rs` how ext4 commits. `ipi.rs` chooses how interrupts to several CPUs are sent.
 //! `micro.rs` runs on bare CPUs instead of the kernel, for `calibrate --kvm`. The machine's terms are the hardware's:
@@ -50,6 +51,7 @@ mod ipc;
 mod ipi;
 mod kernel;
 mod limits;
+mod lines;
 mod local;
 pub mod lock_name;
 mod machine;

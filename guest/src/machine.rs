@@ -28,6 +28,9 @@ pub unsafe trait Cpu: Nodes + Paravirt + Interrupts + Numa + 'static {
     /// Computes for `ns` nanoseconds of this CPU's undisturbed time. Enabled interrupts are taken during that, and the
     /// caller may then continue on another CPU.
     fn compute(&self, ns: u64);
+    /// Touches `milli` thousandths of cache lines that `from` changed last: data behind a lock. If they are `chained`,
+    /// each has the address of the next one.
+    fn fetch_lines(&self, from: CpuId, milli: u32, chained: bool);
     /// Enables interrupts, and takes pending ones.
     fn irq_enable(&self);
     /// Masks interrupts.

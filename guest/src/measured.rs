@@ -18,10 +18,11 @@ use crate::class::LockClass;
 use crate::costs;
 use crate::cpu::ThisCpu;
 use crate::ids::{CpuTable, TaskTable};
+use crate::lines;
 use crate::local::Local;
 use crate::machine::Machine;
 use crate::pages::Memory;
-use crate::profile::{KernelProfile, LockProfile, Operation, OperationProfile, Scope};
+use crate::profile::{KernelProfile, LineProfile, LockProfile, Operation, OperationProfile, Scope};
 use crate::sync::SpinLock;
 
 /// A part of a measured operation: a share of each of its counts and of its work.
@@ -78,6 +79,7 @@ struct Row {
     /// Acquisitions in a million operations, or in a million acquisitions of the lock that it is nested in.
     per_million: u64,
     own_ps: u64,
+    lines: LineProfile,
     /// Its index among all rows of the kernel.
     index: usize,
     nested: Vec<Row>,
@@ -233,6 +235,7 @@ impl<M: Machine> State<M> {
     fn hold<'a>(&'a self, on: &'a ThisCpu<'a, M>, lock: &'a SpinLock<(), M>, row: &Row, inside: impl FnOnce()) {
         let held = lock.lock_as(on, row.class, rank(row.class) > 0);
         let since = on.now();
+        let held = held.touching(row.lines);
         self.work(on, row.own_ps);
         inside();
         self.cpus[on.id].0.held_ns.add(on.now() - since);
@@ -303,6 +306,7 @@ fn rows(locks: &[LockProfile], without: &[(LockClass, u64, u64)], count: &mut us
             scope: lock.scope,
             per_million,
             own_ps: lock.own_ps,
+            lines: lock.lines.unwrap_or(lines::of(lock.class)),
             index: *count - 1,
             nested: Vec::new(),
         }

@@ -10,6 +10,7 @@ use crate::class::LockClass;
 use crate::costs;
 use crate::cpu::ThisCpu;
 use crate::ids::{CpuTable, TaskId};
+use crate::lines;
 use crate::local::Local32;
 use crate::machine::{Cpu, Machine, TakenPage};
 use crate::sync::SpinLock;
@@ -135,7 +136,8 @@ impl<M: Machine> Memory<M> {
         let enabled = on.cpu.irq_save();
         let free = &self.cpus[on.id].free;
         if free.get() == 0 {
-            self.node(on).zone.hold(on, BATCH_HELD);
+            let lines = lines::ZONE_TAKEN.times(costs::PAGE_BATCH);
+            self.node(on).zone.hold_lines(on, lines, BATCH_HELD);
             free.add(costs::PAGE_BATCH);
         }
         free.sub(1);
@@ -150,7 +152,8 @@ impl<M: Machine> Memory<M> {
         free.add(count);
         on.work(costs::PAGE_LOCAL * u64::from(count));
         while free.get() >= costs::PAGE_HIGH {
-            self.node(on).zone.hold(on, BATCH_HELD);
+            let lines = lines::ZONE_GIVEN.times(costs::PAGE_BATCH);
+            self.node(on).zone.hold_lines(on, lines, BATCH_HELD);
             free.sub(costs::PAGE_BATCH);
         }
         on.cpu.irq_restore(enabled);
@@ -169,7 +172,8 @@ impl<M: Machine> Memory<M> {
 
     /// Adds `count` pages to the LRU lists, or takes them off.
     fn lru_change(&self, on: &ThisCpu<'_, M>, count: u32) {
-        self.node(on).lru.hold_irq(on, costs::LRU_PER_PAGE * u64::from(count));
+        let held = costs::LRU_PER_PAGE * u64::from(count);
+        self.node(on).lru.hold_lines(on, lines::LRU, held);
     }
 
     /// Takes up to a batch of pages off the LRU lists and frees them (`release_pages`).

@@ -108,4 +108,6 @@ pub struct LineProfile {
     pub stayed_milli: u32,
     /// Lines if another CPU held the lock before.
     pub moved_milli: u32,
+    /// Whether each line has the address of the next one, as on a list, so that they come one after another.
+    pub chained: bool,
 }

@@ -13,8 +13,10 @@ use holdfast_locks::{BootLock, Interrupts, Line, Platform, Word};
 
 use crate::class::LockClass;
 use crate::cpu::ThisCpu;
+use crate::lines;
 use crate::local::Local32;
 use crate::machine::{Cpu, Machine};
+use crate::profile::LineProfile;
 
 /// The shared word of machine `M`.
 pub(crate) type WordOf<M> = <<M as Machine>::Cpu as Platform>::Word;
@@ -25,6 +27,8 @@ pub(crate) struct SpinLock<T, M: Machine> {
     class: LockClass,
     /// CPU + 1 for which the last holder left the lock taken. 0: the lock was not left.
     left_to: Local32,
+    /// CPU + 1 that took the lock last. 0: none yet.
+    holder: Local32,
     value: UnsafeCell<T>,
 }
 
@@ -34,6 +38,8 @@ pub(crate) struct SpinGuard<'a, T, M: Machine> {
     on: &'a ThisCpu<'a, M>,
     /// Whether the release enables interrupts again.
     enable: bool,
+    /// CPU + 1 that took the lock before. 0: none did.
+    before: u32,
 }
 
 impl<T, M: Machine> SpinLock<T, M> {
@@ -42,6 +48,7 @@ impl<T, M: Machine> SpinLock<T, M> {
             lock: BootLock::new(),
             class,
             left_to: Local32::new(0),
+            holder: Local32::new(0),
             value: UnsafeCell::new(value),
         }
     }
@@ -54,17 +61,18 @@ impl<T, M: Machine> SpinLock<T, M> {
     /// Takes the lock. Interrupts must be masked if an interrupt handler takes it, too.
     #[inline]
     pub(crate) fn lock<'a>(&'a self, on: &'a ThisCpu<'a, M>) -> SpinGuard<'a, T, M> {
-        self.acquire(on, false, self.class)
+        self.acquire(on, false, self.class).touching(lines::of(self.class))
     }
 
     /// Masks interrupts and takes the lock (`spin_lock_irqsave`).
     #[inline]
     pub(crate) fn lock_irq<'a>(&'a self, on: &'a ThisCpu<'a, M>) -> SpinGuard<'a, T, M> {
         let enable = on.cpu.irq_save();
-        self.acquire(on, enable, self.class)
+        self.acquire(on, enable, self.class).touching(lines::of(self.class))
     }
 
-    /// [`SpinLock::lock`] for a lock that stands for one of `class`, with interrupts masked if `masks`.
+    /// Takes a lock that stands for one of `class`, with interrupts masked if `masks`. The caller touches the lines of
+    /// the section.
     pub(crate) fn lock_as<'a>(&'a self, on: &'a ThisCpu<'a, M>, class: LockClass, masks: bool) -> SpinGuard<'a, T, M> {
         let enable = masks && on.cpu.irq_save();
         self.acquire(on, enable, class)
@@ -82,6 +90,12 @@ impl<T, M: Machine> SpinLock<T, M> {
         on.work(ns);
     }
 
+    /// Masks interrupts, takes the lock, touches `lines`, works for `ns` nanoseconds, and releases it.
+    pub(crate) fn hold_lines(&self, on: &ThisCpu<'_, M>, lines: LineProfile, ns: u64) {
+        let _held = self.lock_as(on, self.class, true).touching(lines);
+        on.work(ns);
+    }
+
     #[inline]
     fn acquire<'a>(&'a self, on: &'a ThisCpu<'a, M>, enable: bool, class: LockClass) -> SpinGuard<'a, T, M> {
         on.local.preempt_count.add(1);
@@ -92,7 +106,14 @@ impl<T, M: Machine> SpinLock<T, M> {
         let contended = on.cpu.contentions() != before;
         let taken = on.cpu.lock_clock_ns().saturating_sub(begun);
         on.local.count_lock(class, contended, taken);
-        SpinGuard { lock: self, on, enable }
+        let before = self.holder.get();
+        self.holder.set(on.id.0 + 1);
+        SpinGuard {
+            lock: self,
+            on,
+            enable,
+            before,
+        }
     }
 
     /// Returns the guard of a lock whose last holder [left](SpinGuard::leave) it to this CPU.
@@ -108,11 +129,19 @@ impl<T, M: Machine> SpinLock<T, M> {
             lock: self,
             on,
             enable: false,
+            before: on.id.0 + 1,
         }
     }
 }
 
 impl<T, M: Machine> SpinGuard<'_, T, M> {
+    /// Touches the lines of data behind the lock that the section needs.
+    #[inline]
+    pub(crate) fn touching(self, lines: LineProfile) -> Self {
+        self.on.fetch(self.before, lines);
+        self
+    }
+
     /// Leaves the lock held. The next task on this CPU [takes it over](SpinLock::take_over).
     pub(crate) fn leave(self) {
         self.lock.left_to.set(self.on.id.0 + 1);

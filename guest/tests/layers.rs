@@ -10,6 +10,7 @@ const LAYERS: &[&str] = &[
     "costs",
     "class",
     "profile",
+    "lines",
     "local",
     "lock_name",
     "config",

@@ -155,7 +155,7 @@ fn read_row(table: &Table, place: &Place, findings: &mut Findings) -> Option<Row
         .and_then(|text| class(&mut reader, "under", text));
     let lines = reader
         .optional_table("lines")
-        .map(|(table, place)| read_lines(table, place, reader.findings()));
+        .map(|(table, place)| read_lines(table, place, of_class, reader.findings()));
     reader.finish();
     Some(Row {
         class: of_class?,
@@ -169,7 +169,7 @@ fn read_row(table: &Table, place: &Place, findings: &mut Findings) -> Option<Row
 
 /// Reads the cache lines of a section. Lines that other CPUs have not changed (`own`, `cold`) are part of the pace of
 /// instructions. If the lock always stayed, or always moved, both cases have the same lines.
-fn read_lines(table: &Table, place: &Place, findings: &mut Findings) -> LineProfile {
+fn read_lines(table: &Table, place: &Place, class: Option<LockClass>, findings: &mut Findings) -> LineProfile {
     let mut reader = Reader::new(table, place.clone(), findings);
     for key in ["own", "cold"] {
         within(&mut reader, key);
@@ -185,6 +185,8 @@ fn read_lines(table: &Table, place: &Place, findings: &mut Findings) -> LineProf
     LineProfile {
         stayed_milli: milli(stayed.or(moved)),
         moved_milli: milli(moved.or(stayed)),
+        // The zone's free pages are on lists.
+        chained: class == Some(LockClass::Zone),
     }
 }
 

@@ -91,6 +91,14 @@ impl Lines {
         id
     }
 
+    /// Returns the time of a transfer to `pcpu` of a line that `owner` changed last and that is not busy.
+    pub fn latency(&self, owner: u32, pcpu: u32) -> Picos {
+        if owner == pcpu {
+            return Picos::ZERO;
+        }
+        self.distances.from(owner, pcpu)
+    }
+
     /// Returns the number of lines.
     pub fn len(&self) -> usize {
         self.lines.len()
@@ -382,6 +390,13 @@ mod tests {
         lines.access(line, 0, Access::Rmw, Time(0));
         assert_eq!(lines.access(line, 1, Access::Rmw, Time(1000)).transfer, Picos(100));
         assert_eq!(lines.access(line, 2, Access::Rmw, Time(2000)).transfer, Picos(300));
+    }
+
+    #[test]
+    fn a_line_that_is_not_busy_takes_the_time_of_its_distance() {
+        let (lines, _) = lines();
+        let latencies = [0, 1, 2].map(|pcpu| lines.latency(0, pcpu));
+        assert_eq!(latencies, [Picos::ZERO, Picos(100), Picos(300)]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The topology of a machine, and how an operating system numbers its pCPUs. The simulator itself numbers them thread first, then core,
-//! then socket; users write and read the numbers of their own hosts.
+//! The topology of a machine, and how an operating system numbers its pCPUs. The simulator itself numbers them thread
+//! first, then core, then socket. Users write and read the numbers of their own hosts.
 
 /// The numbers of sockets, cores and threads. pCPUs are numbered thread first, then core, then socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -123,6 +123,7 @@ unsafe impl Paravirt for BareCpu {
 // SAFETY: there are no interrupts.
 unsafe impl Cpu for BareCpu {
     fn compute(&self, _: u64) {}
+    fn fetch_lines(&self, _: CpuId, _: u32, _: bool) {}
     fn irq_enable(&self) {}
     fn irq_disable(&self) {}
     fn irqs_enabled(&self) -> bool {

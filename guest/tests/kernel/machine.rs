@@ -141,7 +141,7 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
         bare_metal: measured && setup.bare_metal,
         inside: None,
         stay: Default::default(),
-        vmm_period_ns: None,
+        vmm: holdfast_sim::VmmConfig::default(),
     };
     let workload = if setup.network {
         Workload::Netperf(Netperf::default())

@@ -1,8 +1,8 @@
 //! A measured kernel: each operation takes as long as its profile says, and takes the spinlocks that are there.
 
 use holdfast_guest::{
-    FileId, Fork, Format, KernelProfile, LockClass, LockProfile, MmapLock, Operation, OperationProfile, Os,
-    OwnerSpinning, Scope, Start, Touch,
+    FileId, Fork, Format, KernelProfile, LineProfile, LockClass, LockProfile, MmapLock, Operation, OperationProfile,
+    Os, OwnerSpinning, Scope, Start, Touch,
 };
 use holdfast_sim::SimMachine;
 
@@ -269,6 +269,55 @@ fn rows_of_memory_mean_the_locks_of_the_node_and_those_of_a_file_the_files() {
         assert_eq!(reads > 50, is_memory, "{}: {reads} waits", class.name());
         assert_eq!(looks > 50, is_memory || is_file, "{}: {looks} waits", class.name());
     }
+}
+
+/// Nanoseconds for which one or two CPUs hold a lock of all CPUs 100 times each, each time with `lines`.
+fn held_with(vcpus: u32, stayed_milli: u32, moved_milli: u32) -> u64 {
+    let mut setup = measured();
+    (setup.pcpus, setup.vcpus, setup.is_free) = (vcpus, vcpus, false);
+    let profile = setup.kernel.profile.as_mut().expect("a measured kernel");
+    profile.operations[Operation::ReadPage as usize] = OperationProfile {
+        work_ps: 20_000_000,
+        locks: vec![LockProfile {
+            class: LockClass::Cgroup,
+            scope: Scope::Global,
+            per_million: 1_000_000,
+            own_ps: 1_000_000,
+            under: None,
+            lines: Some(LineProfile {
+                stayed_milli,
+                moved_milli,
+                chained: true,
+            }),
+        }],
+    };
+    let outcome = run(&setup, move |os, start| match start.role {
+        0 if vcpus == 2 => lead(os, 2),
+        0 => {
+            os.begin();
+            (0..200).for_each(|_| os.read(1));
+            os.done(None);
+        }
+        _ => (0..100).for_each(|_| os.read(1)),
+    });
+    counter(&outcome, "lock.measured_held_ns")
+}
+
+#[test]
+fn a_section_waits_for_the_lines_of_the_cpu_that_held_its_lock_before() {
+    let none = held_with(1, 0, 0);
+    assert_eq!(held_with(1, 10_000, 10_000), none, "there is no other CPU");
+    let without = held_with(2, 0, 0);
+    let (moved, more) = (held_with(2, 0, 10_000), held_with(2, 0, 20_000));
+    // 100 sections at least, and not all 200, follow one on the other CPU. A line takes 48 ns on the default machine.
+    let lines = |held: u64| (held - without) / 48;
+    assert!((300..=2_000).contains(&lines(moved)), "{} lines", lines(moved));
+    assert!((600..=4_000).contains(&lines(more)), "{} lines", lines(more));
+    let stayed = held_with(2, 10_000, 0);
+    assert!(lines(stayed) <= 1_000, "{} lines", lines(stayed));
+    // At most all sections but the first: a CPU that has not run yet has no lines.
+    let both = held_with(2, 10_000, 10_000);
+    assert!((1_500..=1_991).contains(&lines(both)), "{} lines", lines(both));
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn bench(benchmark: Micro, costs: Costs) -> Outcome {
         bare_metal: false,
         inside: None,
         stay: Default::default(),
-        vmm_period_ns: None,
+        vmm: holdfast_sim::VmmConfig::default(),
     };
     let config = Config {
         machine: Profile {

@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use holdfast_guest::{Config, Events, FileId, Fork, Limits, MmapLock, OwnerSpinning, Start, Touch};
+use holdfast_guest::{Config, Events, FileId, Fork, Limits, MmapLock, Os, OwnerSpinning, Start, Touch};
+use holdfast_sim::SimMachine;
 
 use crate::machine::{Setup, counter, lead, lead_forked, run};
 
@@ -69,10 +70,19 @@ fn timers_of_the_same_time_expire_in_the_order_in_which_they_were_set() {
     assert_eq!(*order.borrow(), [5, 4, 3, 2, 1, 0]);
 }
 
+/// Computes until `moment`, however long the ticks before it take.
+fn compute_until(os: &Os<SimMachine>, moment: u64) {
+    os.user(moment - os.now() - MS);
+    while os.now() < moment {
+        os.user(1_000);
+    }
+}
+
 #[test]
 fn a_waiting_writer_spins_for_a_writer_and_sleeps_for_readers() {
-    // The first thread frees its pages as a reader, for much longer than it was a writer.
-    let busy = |mmap_lock| {
+    // The first thread frees its pages as a reader, for much longer than it was a writer. Returns how long after that
+    // the second one has the lock.
+    let late = |mmap_lock| {
         let kernel = Config {
             mmap_lock,
             owner_spinning: OwnerSpinning::Queued,
@@ -82,30 +92,34 @@ fn a_waiting_writer_spins_for_a_writer_and_sleeps_for_readers() {
             kernel,
             ..Setup::default()
         };
-        let outcome = run(&setup, |os, start| match (start.role, start.argument) {
+        let ends = Rc::new(RefCell::new([0, 0]));
+        let noted = ends.clone();
+        run(&setup, move |os, start| match (start.role, start.argument) {
             (0, _) => lead_forked(os, 2, Fork::Share),
             (_, 0) => {
                 os.map(4000);
                 os.user_touching(0, Touch::anonymous(4000));
-                os.user(100 * MS - os.now());
+                compute_until(os, 100 * MS);
                 os.unmap(4000);
+                noted.borrow_mut()[0] = os.now();
             }
             _ => {
-                os.user(100 * MS - os.now() + 2_000);
+                compute_until(os, 100 * MS + 20_000);
                 os.map(1);
+                noted.borrow_mut()[1] = os.now();
             }
         });
-        counter(&outcome, "guest.system_ns")
+        let [unmapped, mapped] = *ends.borrow();
+        assert!(unmapped > 100 * MS + MS / 4, "unmapped at {unmapped} ns");
+        mapped.checked_sub(unmapped).expect("the second thread waits")
     };
-    let [sleeping, spinning, downgrading] = [MmapLock::Sleeping, MmapLock::Spinning, MmapLock::Downgrading].map(busy);
-    assert!(
-        spinning > sleeping + MS / 4,
-        "{spinning} ns spinning, {sleeping} ns asleep"
-    );
-    assert!(
-        downgrading < sleeping + MS / 50,
-        "{downgrading} ns for readers, {sleeping} ns asleep"
-    );
+    let [sleeping, spinning, downgrading] = [MmapLock::Sleeping, MmapLock::Spinning, MmapLock::Downgrading].map(late);
+    for asleep in [sleeping, downgrading] {
+        assert!(
+            asleep > 2 * spinning,
+            "{spinning} ns after spinning, {asleep} ns after sleep"
+        );
+    }
 }
 
 /// A guest with one CPU.

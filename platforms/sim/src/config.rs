@@ -3,6 +3,7 @@
 use holdfast_machine::Profile;
 
 use crate::migration::journey::{Destination, Migration};
+use crate::migration::precopy::Migrated;
 
 /// A machine and everything that runs on it.
 #[derive(Clone, Debug)]
@@ -68,13 +69,22 @@ pub struct Vm {
     pub inside: Option<String>,
     /// When it is there.
     pub stay: Stay,
-    /// Time between two wakeups of the VMM's main thread, in nanoseconds. `None` if it never wakes by itself.
-    pub vmm_period_ns: Option<u64>,
+    /// Its VMM.
+    pub vmm: VmmConfig,
     /// The run ends when every measured guest is done.
     pub measured: bool,
     /// With `bare_metal` there is no guest: the kernel runs on the pCPUs themselves, and its tasks are threads of the
     /// host's scheduler. There can be one such kernel. Then `vcpus` is the number of pCPUs, and `affinity` is empty.
     pub bare_metal: bool,
+}
+
+/// What the VMM of a guest does besides its devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VmmConfig {
+    /// Time between two wakeups of the VMM's main thread, in nanoseconds. `None` if it never wakes by itself.
+    pub period_ns: Option<u64>,
+    /// What live migrations copy of the guest.
+    pub migrated: Migrated,
 }
 
 /// When a VM is on its host.

@@ -54,7 +54,7 @@ pub use self::core::failure::{CallOff, Failure};
 pub use books::audit::Fate;
 pub use books::convoy::Convoy;
 pub use books::timeline;
-pub use config::{Config, Group, HostTask, Stay, Vm};
+pub use config::{Config, Group, HostTask, Stay, Vm, VmmConfig};
 pub use guests::cpu::SimCpu;
 pub use guests::lock::{SimLock, lock_kind};
 pub use guests::machine::{SimContext, SimMachine};
@@ -63,7 +63,7 @@ pub use guests::thread::SimThread;
 pub use memory::dirty::DirtyLog;
 pub use memory::word::{Shared, SimAddress, SimWord};
 pub use migration::journey::{Destination, Journey, Migration, MigrationFaults, Move};
-pub use migration::precopy::Precopy;
+pub use migration::precopy::{Migrated, Precopy};
 #[doc(hidden)]
 pub use network::DeviceQueue;
 pub use run::migrating::{Audited, run_migrating};

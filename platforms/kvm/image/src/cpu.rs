@@ -177,6 +177,20 @@ unsafe impl Cpu for KvmCpu {
     fn compute(&self, ns: u64) {
         self.block.pace.run(ns, || self.now_ns());
     }
+    /// Reads lines that `from` changed when it fetched lines itself, and changes as many of its own.
+    fn fetch_lines(&self, from: CpuId, milli: u32, chained: bool) {
+        let due = self.block.lines_due.get() + milli;
+        self.block.lines_due.set(due % 1_000);
+        let theirs = &percpu::of(from.0).lines;
+        let pairs = theirs.iter().zip(&self.block.lines).cycle();
+        for (theirs, mine) in pairs.take(due as usize / 1_000) {
+            // ORDERING: Relaxed: no value is used, only the lines move.
+            mine.0.store(theirs.0.load(Relaxed) + 1, Relaxed);
+            if chained {
+                instructions::wait_for_loads();
+            }
+        }
+    }
     #[inline(always)]
     fn irq_enable(&self) {
         sti();

@@ -78,6 +78,12 @@ pub(crate) fn sti() {
     unsafe { asm!("sti", options(nostack, preserves_flags)) };
 }
 
+/// Waits until all earlier loads have their values (LFENCE).
+pub(crate) fn wait_for_loads() {
+    // SAFETY: LFENCE changes no register and no memory.
+    unsafe { asm!("lfence", options(nostack, preserves_flags)) };
+}
+
 /// Halts without changing the interrupt flag.
 #[inline(always)]
 pub(crate) fn hlt() {

@@ -30,6 +30,14 @@ pub(crate) const CLASSES: usize = 40;
 /// The MSR with the base address of GS.
 const GS_BASE: u32 = 0xc000_0101;
 
+/// The most lines of one CPU that another one fetches at a time.
+pub(crate) const DATA_LINES: usize = 64;
+
+/// A cache line.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct DataLine(pub(crate) AtomicU64);
+
 /// The state of one CPU.
 #[derive(Debug)]
 #[repr(C, align(4096))]
@@ -62,6 +70,9 @@ pub(crate) struct PerCpu {
     pub(crate) pv_eoi: AtomicU32,
     /// Record of KVM's clock, which the host writes.
     pub(crate) clock: Record,
+    /// Lines that the CPU changes and other CPUs read, as data behind a lock, and thousandths of a line that are due.
+    pub(crate) lines: [DataLine; DATA_LINES],
+    pub(crate) lines_due: Cell<u32>,
     /// Descriptor tables and the stacks of exceptions.
     pub(crate) tables: UnsafeCell<Tables>,
 }
@@ -114,6 +125,8 @@ impl PerCpu {
             steal_time: StealTime::new(),
             pv_eoi: AtomicU32::new(0),
             clock: Record::new(),
+            lines: [const { DataLine(AtomicU64::new(0)) }; DATA_LINES],
+            lines_due: Cell::new(0),
             tables: UnsafeCell::new(Tables::new()),
         }
     }

@@ -10,8 +10,8 @@
  *   COLD       no other CPU has changed it, but this CPU's cache does not have it
  *   SHARED     read: other CPUs have copies, and none has changed it. Store: other CPUs lose their copies
  *   ELSEWHERE  another CPU has changed it since this CPU touched it
- * A section nested in another one counts only what the outer one has not touched before. The lines of the locks that are
- * held do not count, since they are the locks' own costs.
+ * A section nested in another one counts only what the outer one has not touched before. The lines of the locks that
+ * are held do not count, since they are the locks' own costs.
  */
 #include <stdbool.h>
 #include <stdint.h>

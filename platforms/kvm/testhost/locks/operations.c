@@ -268,6 +268,11 @@ static void begin_unlink(void)
         create();
     begin_names();
 }
+static void end_unlink(void)
+{
+    while (at < NAMES + 100)
+        remove_name();
+}
 static void rename_file(void)
 {
     char from[128];
@@ -307,7 +312,7 @@ static const operation on_disk[] = {
     { "overwrite_page", 1000, begin_open, overwrite_page, end_open },
     { "append_page", 1000, begin_append, append_page, end_append },
     { "create", NAMES, begin_names, create, end_names },
-    { "unlink", NAMES, begin_unlink, remove_name, no_work },
+    { "unlink", NAMES, begin_unlink, remove_name, end_unlink },
     { "rename", NAMES, begin_names, rename_file, end_rename },
     { "link_unlink", 400, no_work, link_unlink, no_work },
     { "make_directory", 400, no_work, make_directory, no_work },

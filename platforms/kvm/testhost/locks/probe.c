@@ -66,8 +66,8 @@ static uint64_t mark_address, per_cpu_address;
 static const char *symbols_path;
 static FILE *out;
 static counter kernel, user;
-/* For `lines`: the CPU that executes, its instructions in kernel and user mode, and the base of its variables, by which it
- * is known. QEMU passes callbacks the CPU that a block was translated for, if one thread executes all CPUs. */
+/* For `lines`: the CPU that executes, its instructions in kernel and user mode, and the base of its variables, by which
+ * it is known. QEMU passes callbacks the CPU that a block was translated for, if one thread executes all CPUs. */
 static unsigned executing;
 static uint64_t executed[LINES_CPUS][2], bases[LINES_CPUS];
 static bool recording, of_lines, following;

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles `lines_test.c` with `header` as `lines.h`. Returns its output, which is empty if all properties hold. `None`:
-/// no C compiler.
+/// Compiles `lines_test.c` with `header` as `lines.h`. Returns its output, which is empty if all properties hold.
+/// `None`: no C compiler.
 fn properties_that_fail(name: &str, header: &str) -> Option<String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("testhost/locks/lines_test.c");
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);

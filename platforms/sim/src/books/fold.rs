@@ -33,6 +33,10 @@ pub struct Books {
     pub guests: IdVec<VmId, GuestBook>,
     /// The audit of interrupts, if there is one.
     pub audit: Option<Box<Audit>>,
+    /// The guests are stopped for a live migration.
+    stopped: bool,
+    /// VMMs make vCPUs sleep, so that a live migration converges.
+    throttled: bool,
     /// For each vCPU the last IPI that hardware sent it without the host while it was out of its guest: the sender, and
     /// when.
     pub missed: IdVec<VcpuId, Option<(VcpuId, Time)>>,
@@ -50,6 +54,8 @@ impl Books {
             accounts: vcpus.iter().map(Account::new).collect(),
             guests: IdVec::filled(GuestBook::default(), vms),
             audit: None,
+            stopped: false,
+            throttled: false,
             missed: IdVec::filled(None, vcpus.len()),
             timeline: None,
         }
@@ -122,6 +128,15 @@ impl Books {
                 );
             }
             Happened::Exited { vcpu, cause, .. } => self.accounts[vcpu].out_cause = cause,
+            Happened::Slowed {
+                vcpu,
+                within,
+                cause,
+                span,
+            } => self.accounts[vcpu].ledger.slowed(within, cause, span),
+            Happened::GuestsStopped => self.stopped = true,
+            Happened::GuestsResumed => self.guests_resumed(view),
+            Happened::GuestsThrottled { percent } => self.throttled = percent > 0,
             Happened::NativeStopped { vcpu } => {
                 self.accounts[vcpu].out_cause = Cause::HostOverhead;
                 self.record_out(now, vcpu, true);
@@ -164,10 +179,8 @@ impl Books {
                     .others()
                     .for_each(|id| self.sent_without_host(view, vcpu, vm.vcpu(id)));
             }
-            Happened::LockNamed { vcpu, class, .. } => {
-                if !class.is_of_tick() {
-                    self.guests[view.vm_of(vcpu)].work.last_lock = now;
-                }
+            Happened::LockNamed { vcpu, class, .. } if !class.is_of_tick() => {
+                self.guests[view.vm_of(vcpu)].work.last_lock = now;
             }
             _ => {}
         }
@@ -213,6 +226,11 @@ impl Books {
             self.close_out(view, vcpu, true, is_running(before));
         }
         let moved = self.accounts[vcpu].state_changed(this, before, view.now);
+        if self.stopped {
+            self.accounts[vcpu].out_cause = Cause::MigrationStop;
+        } else if self.throttled && this.state == VcpuState::PauseSleep {
+            self.accounts[vcpu].out_cause = Cause::MigrationThrottle;
+        }
         if moved || this.is_throttled() != (before == VcpuState::Throttled) {
             self.locks.running_changed(&{ *view }, &mut self.timeline, vcpu);
         }
@@ -259,7 +277,7 @@ impl Books {
             Happened::ExitReachedHost { vcpu } => {
                 let vm = view.vm_of(vcpu);
                 if view.vms[vm].report.is_measuring() {
-                    self.guests[vm].exits[self.accounts[vcpu].out_cause as usize] += 1;
+                    self.guests[vm].exits.0[self.accounts[vcpu].out_cause as usize] += 1;
                 }
             }
             Happened::StateChanged { vcpu, before } => {
@@ -294,6 +312,15 @@ impl Books {
             Happened::IntervalBegan { vm } => self.guests[vm].work.interval_began(view.now),
             Happened::IntervalEnded { vm } => self.guest_ended(view, vm),
             _ => {}
+        }
+    }
+
+    /// The stop of all guests for a live migration ends.
+    fn guests_resumed(&mut self, view: &View<'_>) {
+        self.stopped = false;
+        for vcpu in view.vcpus.ids() {
+            self.close_out(view, vcpu, true, true);
+            self.accounts[vcpu].out_cause = Cause::HostOverhead;
         }
     }
 

@@ -9,11 +9,21 @@ use crate::books::yields::YieldCounts;
 use crate::core::cause::Cause;
 use crate::parts::vcpu::Vcpu;
 
+/// A count for each cause.
+#[derive(Clone, Copy, Debug)]
+pub struct ByCause(pub [u64; Cause::ALL.len()]);
+
+impl Default for ByCause {
+    fn default() -> ByCause {
+        ByCause([0; Cause::ALL.len()])
+    }
+}
+
 /// The book of one guest.
 #[derive(Clone, Debug, Default)]
 pub struct GuestBook {
     /// Exits in the measured interval, by cause.
-    pub exits: [u64; Cause::ALL.len()],
+    pub exits: ByCause,
     /// Its work and its stalls.
     pub work: WorkWatch,
     /// Its convoys.
@@ -46,7 +56,7 @@ impl GuestBook {
 
     /// Counts from now on. `host` are the host's counters of the guest.
     pub fn zero(&mut self, host: Vec<(&'static str, u64)>) {
-        self.exits = [0; Cause::ALL.len()];
+        self.exits = ByCause::default();
         self.losses = LockLosses::default();
         self.yields = YieldCounts::default();
         self.apic = ApicCounts::default();

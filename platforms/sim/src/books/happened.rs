@@ -4,7 +4,7 @@ use holdfast_guest::LockClass;
 use holdfast_host::{Exit, Host, IdVec, PcpuId, Run, VcpuId, VcpuState, VmId};
 use holdfast_machine::avic::Targets;
 use holdfast_machine::iommu::Delivery;
-use holdfast_machine::{LineId, Time};
+use holdfast_machine::{LineId, Picos, Time};
 
 use crate::core::cause::Cause;
 use crate::parts::apic::ApicHardware;
@@ -88,6 +88,13 @@ pub enum Happened<'a> {
     NestedLeft { vcpu: VcpuId, cause: Cause },
     /// The run ends while `vcpu` is out of its guest.
     Ended { vcpu: VcpuId },
+    /// Of the time of `vcpu` that counts to `within`, `span` belongs to `cause`.
+    Slowed {
+        vcpu: VcpuId,
+        within: Cause,
+        cause: Cause,
+        span: Picos,
+    },
 
     /// `vcpu` can take interrupts from now on.
     InterruptsEnabled { vcpu: VcpuId },
@@ -156,6 +163,10 @@ pub enum Happened<'a> {
     IntervalEnded { vm: VmId },
     /// All guests stop for a live migration.
     GuestsStopped,
+    /// All guests continue after it.
+    GuestsResumed,
+    /// The VMMs make running vCPUs sleep for `percent` of the time from now on.
+    GuestsThrottled { percent: u32 },
     /// The state of all vCPUs was compared with `host`, at the point of a migration that `when` names.
     HostCompared { host: &'a Host, when: &'static str },
 }

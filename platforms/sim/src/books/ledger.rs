@@ -17,7 +17,17 @@ pub struct Ledger {
     totals: [u64; Cause::ALL.len()],
     /// Picoseconds after the guest's end.
     after: u64,
+    slowed: [u64; SLOWED.len()],
 }
+
+/// Pairs of causes: time that is entered under the first one and partly belongs to the second one. A computation is
+/// entered as a whole, and known to be slowed down when it is announced.
+const SLOWED: [(Cause, Cause); 4] = [
+    (Cause::Useful, Cause::SharedCore),
+    (Cause::CriticalSection, Cause::SharedCore),
+    (Cause::Useful, Cause::RemoteMemory),
+    (Cause::HostOverhead, Cause::ColdCaches),
+];
 
 impl Default for Ledger {
     fn default() -> Ledger {
@@ -26,6 +36,7 @@ impl Default for Ledger {
             end: Time::NEVER,
             totals: [0; Cause::ALL.len()],
             after: 0,
+            slowed: [0; SLOWED.len()],
         }
     }
 }
@@ -62,6 +73,14 @@ impl Ledger {
         self.cursor = until;
     }
 
+    /// Of the time that is or will be entered as spent on `within`, `span` belongs to `cause`.
+    pub fn slowed(&mut self, within: Cause, cause: Cause, span: Picos) {
+        let pair = SLOWED.iter().position(|pair| *pair == (within, cause));
+        if let Some(pair) = pair.filter(|_| self.end == Time::NEVER) {
+            self.slowed[pair] += span.0;
+        }
+    }
+
     /// The guest is done at `end`: what comes later has no cause. Time that is entered already keeps its cause.
     pub fn end_at(&mut self, end: Time) {
         self.end = self.end.min(end);
@@ -76,14 +95,22 @@ impl Ledger {
     /// Returns picoseconds by cause, from power-on to the guest's end.
     ///
     /// # Panics
-    /// If the totals and the time after that do not sum to the time up to the cursor, which is a fault of the simulator.
+    /// If the totals and the time after that do not sum to the time up to the cursor, which is a fault of the
+    /// simulator.
     pub fn totals(&self) -> [u64; Cause::ALL.len()] {
         let sum: u64 = self.totals.iter().sum::<u64>() + self.after;
         assert_eq!(
             sum, self.cursor.0,
             "the causes' totals do not sum to the vcpu's time in ps"
         );
-        self.totals
+        let mut totals = self.totals;
+        for ((within, cause), span) in SLOWED.into_iter().zip(self.slowed) {
+            // What was announced and not done when the guest ended is not in its totals.
+            let span = span.min(totals[within as usize]);
+            totals[within as usize] -= span;
+            totals[cause as usize] += span;
+        }
+        totals
     }
 }
 
@@ -105,5 +132,20 @@ mod tests {
         );
         assert_eq!((ledger.of(Cause::Idle), ledger.cursor()), (Picos::ZERO, Time(500)));
         assert_eq!(ledger.totals().iter().sum::<u64>(), 100);
+    }
+
+    #[test]
+    fn slowed_work_has_a_cause_of_its_own() {
+        let mut ledger = Ledger::default();
+        ledger.enter(Cause::Useful, Picos(170));
+        ledger.slowed(Cause::Useful, Cause::SharedCore, Picos(70));
+        // The loop of an idle kernel loses nothing.
+        ledger.slowed(Cause::Idle, Cause::SharedCore, Picos(5));
+        // Announced, and not done before the end.
+        ledger.slowed(Cause::CriticalSection, Cause::SharedCore, Picos(9));
+        let totals = ledger.totals();
+        assert_eq!(totals[Cause::Useful as usize], 100);
+        assert_eq!(totals[Cause::SharedCore as usize], 70);
+        assert_eq!(totals.iter().sum::<u64>(), 170);
     }
 }

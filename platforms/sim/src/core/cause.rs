@@ -75,7 +75,7 @@ causes! {
     ExitWindow => "exit_window",
     /// Exit for a pause loop.
     ExitPause => "exit_pause",
-    /// Chosen to run and not yet in the guest: context switch, cold caches, host work on its pCPU.
+    /// Chosen to run and not yet in the guest: context switch, host work on its pCPU.
     HostOverhead => "host_overhead",
     /// Powered off.
     Off => "off",
@@ -85,6 +85,16 @@ causes! {
     NestedGuest => "nested_guest",
     /// Exit to enter a guest of its own, or of that guest.
     ExitNested => "exit_nested",
+    /// Its own work takes longer, since the other threads of its core compute or pause too.
+    SharedCore => "shared_core",
+    /// Its user code takes longer, since its memory is on another node.
+    RemoteMemory => "remote_memory",
+    /// Chosen to run: fetching cache lines again that other threads displaced, or that are on another pCPU.
+    ColdCaches => "cold_caches",
+    /// Stopped for a live migration.
+    MigrationStop => "migration_stop",
+    /// Made to sleep by the VMM, so that a live migration converges.
+    MigrationThrottle => "migration_throttle",
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 //! it serves. What happens reaches the books by [`Engine::emit`] only.
 
 pub mod boot;
-mod diagnosis;
 pub mod flows;
 pub mod handle;
 pub mod watchdog;
@@ -17,7 +16,6 @@ use crate::books::happened::{Happened, View};
 use crate::core::clock::{Clock, TimedEvent};
 use crate::core::failure::Ending;
 use crate::engine::flows::Flows;
-use crate::engine::watchdog::Watched;
 use crate::memory::lines::Memory;
 use crate::migration::Migrations;
 use crate::parts::hardware::Hardware;
@@ -52,8 +50,6 @@ pub struct Engine {
     pub migrations: Option<Box<Migrations>>,
     /// Whether and why the run is over.
     pub end: Ending,
-    /// What the watchdog last saw of each guest.
-    watched: IdVec<VmId, Watched>,
     /// What is written down of the run.
     pub books: Books,
     /// The hypervisors that run in guests.
@@ -76,7 +72,6 @@ impl Engine {
         Engine {
             pcpus: IdVec::filled(Pcpu::new(), clock.pcpus()),
             books: Books::new(&vcpus, vms.len()),
-            watched: IdVec::filled(Watched::default(), vms.len()),
             clock,
             memory,
             hardware,

@@ -4,6 +4,7 @@ use holdfast_host::{Command, Cost, Event, HostInterrupt, Nanos, PcpuId, Run, Vcp
 use holdfast_machine::{Picos, Time};
 
 use crate::books::happened::Happened;
+use crate::core::cause::Cause;
 use crate::engine::Engine;
 use crate::engine::boot::boot_flow;
 use crate::parts::pcpu::Activity;
@@ -207,10 +208,20 @@ impl Engine {
         self.native_chosen(pcpu, task);
         self.vmm_chosen(pcpu, run);
         let refill = self.hardware.costs.cache_refill;
-        let this = &mut self.pcpus[pcpu];
         if let Some(thread) = thread {
-            this.charged += this.caches.switch_to(thread, has_moved, refill);
+            let this = &mut self.pcpus[pcpu];
+            let span = this.caches.switch_to(thread, has_moved, refill);
+            this.charged += span;
+            if let (Run::Guest { vcpu, .. }, true) = (run, span != Picos::ZERO) {
+                self.emit(&Happened::Slowed {
+                    vcpu,
+                    within: Cause::HostOverhead,
+                    cause: Cause::ColdCaches,
+                    span,
+                });
+            }
         }
+        let this = &mut self.pcpus[pcpu];
         this.activity = Activity::Host;
         this.next = run;
         self.emit(&Happened::Chosen { pcpu, run });

@@ -26,8 +26,9 @@ use crate::books::happened::Happened;
 use crate::core::clock::TimedEvent;
 use crate::engine::Engine;
 use crate::migration::journey::{Migration, MigrationFaults, Move};
-use crate::migration::precopy::{Copying, Then};
+use crate::migration::precopy::{Copying, Migrated, Then};
 use crate::parts::pcpu::{Activity, Pcpu};
+use crate::parts::vm::Vm;
 
 /// Delay until a move is tried again if no pCPU is free to do it, in nanoseconds.
 const RETRY_NS: u64 = 5_000;
@@ -87,9 +88,11 @@ impl Engine {
         let Some(how) = copy else {
             return self.stop_guests(downtime_ns);
         };
-        let pages = self.vms.iter().map(|vm| vm.pages.touched()).sum();
+        let all = self.vms.iter().zip(&migrations.migrated);
+        let pages = all.map(|(vm, migrated)| migrated.first_round(vm.pages.touched())).sum();
         let (copying, time) = Copying::begin(how, downtime_ns, pages);
         migrations.copying = Some(copying);
+        migrations.copied.copies += 1;
         migrations.copied.begin_round(pages);
         self.memory.dirty_log = Some(how.log);
         self.vms.iter_mut().for_each(|vm| _ = vm.pages.begin_round());
@@ -100,10 +103,24 @@ impl Engine {
     pub fn end_round(&mut self) {
         let Some(migrations) = &mut self.migrations else { return };
         let Some(copying) = &mut migrations.copying else { return };
-        let pages = self.vms.iter_mut().map(|vm| vm.pages.begin_round()).sum();
+        // A throttled guest writes less.
+        let awake = u64::from(100 - copying.throttle());
+        let span_ns = copying.span().0 / 1_000 / 100 * awake;
+        let left = |(vm, migrated): (&mut Vm, &Migrated)| {
+            let written = vm.pages.begin_round();
+            migrated.next_round(vm.pages.touched(), written, span_ns)
+        };
+        let pages = self.vms.iter_mut().zip(&migrations.migrated).map(left).sum();
+        let before = copying.throttle();
         match copying.next(pages) {
             Then::Round(time) => {
+                let percent = copying.throttle();
                 migrations.copied.begin_round(pages);
+                migrations.copied.throttle_max = migrations.copied.throttle_max.max(percent);
+                if percent != before {
+                    self.host.throttle_guests(percent);
+                    self.emit(&Happened::GuestsThrottled { percent });
+                }
                 self.watch_writes(time);
             }
             Then::Stop(rest) => {
@@ -135,6 +152,7 @@ impl Engine {
         migrations.planned.pop_front();
         let faults = migrations.faults;
         self.emit(&Happened::GuestsStopped);
+        self.emit(&Happened::GuestsThrottled { percent: 0 });
         for pcpu in self.pcpus.ids() {
             self.stop_pcpu(pcpu, faults);
         }
@@ -179,6 +197,7 @@ impl Engine {
 
     /// The guests continue on the other host, which starts.
     pub fn resume_guests(&mut self) {
+        self.emit(&Happened::GuestsResumed);
         if let Some(mut migrations) = self.migrations.take() {
             self.start_migrated_host(&mut |count| migrations.draw(count));
             migrations.stopped = false;

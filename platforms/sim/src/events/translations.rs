@@ -9,6 +9,8 @@ use holdfast_guest::Pcid;
 use holdfast_host::{VcpuId, VmId};
 use holdfast_machine::Picos;
 
+use crate::books::happened::Happened;
+use crate::core::cause::Cause;
 use crate::core::failure::Failure;
 use crate::engine::Engine;
 use crate::events::siblings::stretch;
@@ -96,6 +98,15 @@ impl Engine {
         let held = this.memory.tlb.current();
         let refill = held.refill.min(span);
         held.refill = held.refill - refill;
-        span + stretch(span, self.hardware.costs.nested_walks + this.memory.delay) + refill
+        let delay = this.memory.delay;
+        if delay != Picos::ZERO {
+            self.emit(&Happened::Slowed {
+                vcpu,
+                within: Cause::Useful,
+                cause: Cause::RemoteMemory,
+                span: stretch(span, delay),
+            });
+        }
+        span + stretch(span, self.hardware.costs.nested_walks + delay) + refill
     }
 }

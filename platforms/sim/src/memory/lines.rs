@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use holdfast_host::PcpuId;
-use holdfast_machine::{Access, Charge, LineId, Lines, Time};
+use holdfast_machine::{Access, Charge, LineId, Lines, Picos, Time};
 
 use crate::memory::dirty::DirtyLog;
 use crate::memory::park::Spinners;
@@ -45,6 +45,11 @@ impl Memory {
     #[inline(always)]
     pub fn access(&mut self, line: LineId, pcpu: PcpuId, access: Access, now: Time) -> Charge {
         self.lines.access(line, pcpu.0, access, now)
+    }
+
+    /// The time of a transfer to `pcpu` of a line that `owner` changed last.
+    pub fn latency(&self, owner: PcpuId, pcpu: PcpuId) -> Picos {
+        self.lines.latency(owner.0, pcpu.0)
     }
 
     /// The line of the words of `group`. Adds one if the group has none yet, or if `group` is 0, which is no group.

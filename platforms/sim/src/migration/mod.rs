@@ -9,7 +9,7 @@ use holdfast_host::Host;
 use holdfast_workloads::stream_seed;
 
 use crate::migration::journey::{Journey, Migration, MigrationFaults, Move};
-use crate::migration::precopy::{Copied, Copying};
+use crate::migration::precopy::{Copied, Copying, Migrated};
 use crate::parts::hardware::Part;
 
 /// The migrations and moves to come.
@@ -29,6 +29,8 @@ pub struct Migrations {
     random: u64,
     /// The guests are stopped.
     pub stopped: bool,
+    /// What is copied of each guest.
+    pub migrated: Vec<Migrated>,
     /// The copy under way.
     pub copying: Option<Copying>,
     /// What copies took.
@@ -54,6 +56,7 @@ impl Migrations {
             other: here,
             random: stream_seed(seed, u32::MAX, "migration"),
             stopped: false,
+            migrated: Vec::new(),
             copying: None,
             copied: Copied::default(),
             done: 0,

@@ -66,6 +66,17 @@ impl Progress {
     }
 }
 
+/// What the watchdog last saw of a guest.
+#[derive(Clone, Debug, Default)]
+pub struct Watched {
+    /// The guest's last progress then.
+    pub progress: Time,
+    /// When the watchdog saw it first.
+    pub seen_at: Time,
+    /// Picoseconds that each vCPU had been without a pCPU until then; empty for power-on.
+    pub off: Vec<u64>,
+}
+
 /// What flows of a guest hold references to, also while other flows use the engine. So it is not part of the engine's
 /// memory, and all that changes in it is in cells.
 #[derive(Debug)]
@@ -100,6 +111,8 @@ pub struct Vm {
     pub spaces: Spaces,
     /// What it has reported of its workload.
     pub report: Progress,
+    /// What the watchdog last saw of it.
+    pub watched: Watched,
 }
 
 impl std::fmt::Debug for Vm {

@@ -26,7 +26,7 @@ use crate::memory::tlb::Spaces;
 use crate::nested::build as nested;
 use crate::parts::hardware::{Hardware, Part};
 use crate::parts::vcpu::Vcpu;
-use crate::parts::vm::{FixedPart, LockTables, Progress, Settings, Vm};
+use crate::parts::vm::{FixedPart, LockTables, Progress, Settings, Vm, Watched};
 use crate::tasks::HostTasks;
 use crate::tasks::native::Native;
 use crate::tasks::network::Network;
@@ -384,6 +384,7 @@ fn new_vm(config: &VmConfig, first_vcpu: VcpuId, (seed, number): (u64, u32), fau
         pages: Pages::default(),
         spaces: Spaces::default(),
         report: Progress::default(),
+        watched: Watched::default(),
     }
 }
 

@@ -38,7 +38,7 @@ fn gather_vm(engine: &Engine, config: &Config, id: VmId) -> VmOutcome {
         }
     }
     // A VM that is not there has no time.
-    lost_time_ps.remove(Cause::Off.name());
+    lost_time_ps.insert(Cause::Off.name(), 0);
     let report = &vm.report;
     let elapsed = report.begun.zip(report.done);
     let elapsed = elapsed.map(|(begun, done)| done.since(begun).0 / 1000);
@@ -79,8 +79,8 @@ fn counters(engine: &Engine, config: &Config, id: VmId) -> BTreeMap<String, u64>
     let blocked = vm.fixed.locks.stats.blocked_by_bucket();
     counters.extend(blocked.map(|(bucket, count)| (format!("histo_blocked.{bucket}"), count)));
     if vm.report.begun.is_some() {
-        counters.insert("measured_exits".to_owned(), book.exits.iter().sum());
-        let by_cause = Cause::ALL.into_iter().zip(book.exits).filter(|(_, count)| *count > 0);
+        counters.insert("measured_exits".to_owned(), book.exits.0.iter().sum());
+        let by_cause = Cause::ALL.into_iter().zip(book.exits.0).filter(|(_, count)| *count > 0);
         counters.extend(by_cause.map(|(cause, count)| (format!("measured_exits.{}", cause.name()), count)));
     }
     counters.insert("preempted_holding_lock".to_owned(), book.losses.preempted_holding);
@@ -106,6 +106,10 @@ fn counters(engine: &Engine, config: &Config, id: VmId) -> BTreeMap<String, u64>
         counters.insert("bandwidth_periods".to_owned(), throttling.periods);
         counters.insert("bandwidth_throttled_periods".to_owned(), throttling.throttled_periods);
         counters.insert("bandwidth_throttled_ns".to_owned(), throttling.throttled_ns);
+        if throttling.bursts > 0 {
+            counters.insert("bandwidth_bursts".to_owned(), throttling.bursts);
+            counters.insert("bandwidth_burst_ns".to_owned(), throttling.burst_ns);
+        }
     }
     counters
 }
@@ -134,6 +138,9 @@ fn add<'n>(counters: &mut BTreeMap<String, u64>, more: impl IntoIterator<Item = 
 /// Adds what APIC virtualization and the IOMMU did for guest `id`, if it has them.
 fn add_hardware_counters(counters: &mut BTreeMap<String, u64>, engine: &Engine, id: VmId, vm: &Vm) {
     let book = &engine.books.guests[id];
+    for reason in engine.host.apic_inhibits(id).iter().flat_map(|set| set.reasons()) {
+        counters.insert(format!("apic_inhibited.{}", reason.name()), 1);
+    }
     let first: VcpuId = vm.first_vcpu;
     let passed = |like: &dyn Fn(&Host) -> bool| {
         let migrations = engine.migrations.as_ref();

@@ -11,6 +11,7 @@ use crate::core::failure::{CallOff, Failure};
 use crate::engine::handle::EngineCell;
 use crate::guests::machine::SimMachine;
 use crate::migration::{Migrations, journey::Journey};
+use crate::run::build::in_order;
 use crate::run::outcome::Outcome;
 
 /// Result of the audit of a run.
@@ -82,7 +83,9 @@ pub(super) fn prepare(
     cell.with(|engine| {
         engine.books.audit = Some(Box::new(Audit::new(engine.vcpus.len())));
         let here = (engine.host.clone(), engine.hardware.part());
-        engine.migrations = Some(Box::new(Migrations::new(journey, here, there, config.seed)));
+        let mut migrations = Migrations::new(journey, here, there, config.seed);
+        migrations.migrated = in_order(&config).map(|vm| vm.vmm.migrated).collect();
+        engine.migrations = Some(Box::new(migrations));
         engine.plan_migration();
         engine.plan_move();
     });

@@ -45,7 +45,7 @@ impl Vmm {
         let start = (vm.stay.from_ns > 0).then_some((vm.stay.from_ns, Act::Start));
         let remove = vm.stay.until_ns.map(|at| (at, Act::Remove));
         let plan: VecDeque<_> = start.into_iter().chain(remove).collect();
-        if plan.is_empty() && vm.vmm_period_ns.is_none() {
+        if plan.is_empty() && vm.vmm.period_ns.is_none() {
             return Ok(None);
         }
         let task = host.add_task(&TaskConfig::default());
@@ -53,9 +53,10 @@ impl Vmm {
         let vmm = Vmm {
             vm: id,
             plan,
-            period_ns: vm.vmm_period_ns,
+            period_ns: vm.vmm.period_ns,
             first_ns: vm
-                .vmm_period_ns
+                .vmm
+                .period_ns
                 .map(|period| stream_seed(seed, id.0, "vmm") % period.max(1)),
             is_there: start.is_none(),
             remaining: Picos::ZERO,

@@ -186,7 +186,7 @@ pub fn config(pcpus: u32, vcpus: u32, hogs: u32, seed: u64) -> Config {
         bare_metal: false,
         inside: None,
         stay: Default::default(),
-        vmm_period_ns: None,
+        vmm: holdfast_sim::VmmConfig::default(),
         measured: true,
     };
     let hog = |index: u32| HostTask {

@@ -224,6 +224,7 @@ fn copied(config: Config, rate: u64, log: DirtyLog, downtime_ns: u64) -> Config 
         copy: Some(Precopy {
             bytes_per_second: rate,
             rounds_max: Some(20),
+            auto_converge: false,
             log,
         }),
     });

@@ -135,7 +135,7 @@ fn the_main_thread_of_a_vmm_wakes_while_its_vm_is_there() {
         until_ns: Some(3_000 * MS),
     };
     let mut config = busy(1);
-    config.vms[0].vmm_period_ns = Some(PERIOD);
+    config.vms[0].vmm.period_ns = Some(PERIOD);
     config.vms.push(config.vms[0].clone());
     config.vms[1].measured = false;
     config.vms[1].stay = stay;

@@ -162,7 +162,10 @@ fn sums_are_the_ledgers() {
             let exit = cause.name().starts_with("exit_") || cause == Cause::HostOverhead;
             if exit && cause != Cause::ExitPause {
                 let out = did(&|doing| *doing == Doing::Out(cause));
-                assert_eq!(out, ledger(&[cause]), "{kind} seed {seed}: {}", cause.name());
+                // What the caches cost is known when the host's work is planned, and the timeline does not divide it.
+                let also = (cause == Cause::HostOverhead).then_some(Cause::ColdCaches);
+                let entered = ledger(&[cause]) + also.map_or(0, |also| ledger(&[also]));
+                assert_eq!(out, entered, "{kind} seed {seed}: {}", cause.name());
             }
         }
         assert_eq!(
@@ -334,6 +337,7 @@ fn throttled(seed: u64) -> (Outcome, Timeline) {
     config.vms[0].host.quota = Some(holdfast_host::Quota {
         quota_ns: 2_000_000,
         period_ns: 3_000_000,
+        burst_ns: 0,
     });
     let (program, on_timer) = program(LockKind::Ticket, seed, 4_000);
     let (outcome, timeline) = record_images(&config, &CallOff::new(), WHOLE, |_, machine| {

@@ -276,7 +276,8 @@ pub struct ResultArgs {
     /// Format of the results on standard output
     #[arg(long, value_enum, default_value_t)]
     pub format: ResultFormat,
-    /// Write the results to DIR/EXPERIMENT.results.json; other results there are kept as EXPERIMENT.results.1.json
+    /// Write the results to DIR/EXPERIMENT.results.json, or to a file that ends in .json; other results there are kept
+    /// as EXPERIMENT.results.1.json
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print only this guest in tables, by its name or the beginning of several names; can be given several times
@@ -383,7 +384,8 @@ pub struct ExplainArgs {
 pub struct ReportArgs {
     /// A result file
     pub results: PathBuf,
-    /// Write the page to FILE [default: next to the result file, with the extension .html]
+    /// Write the page to FILE, or to EXPERIMENT.html in a folder [default: next to the result file, with the extension
+    /// .html]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Write the charts as SVG files to this folder, instead of the page
@@ -423,7 +425,8 @@ pub struct TraceArgs {
     /// Length of the recording in virtual time [default: 60 ms]
     #[arg(long = "for", value_name = "TIME", allow_hyphen_values = true)]
     pub span: Option<String>,
-    /// Write the timeline to FILE [default: EXPERIMENT-CASE-VARIANT-SEED.pftrace]
+    /// Write the timeline to FILE, or under its default name in a folder [default:
+    /// EXPERIMENT-CASE-VARIANT-SEED.pftrace]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Also draw the vCPUs of the recording as an SVG file

@@ -93,13 +93,18 @@ pub const WIDTH: usize = 100;
 
 /// Creates a table in Markdown that fits [`WIDTH`]. The first `texts` columns are text, the others numbers.
 pub fn table(header: impl IntoIterator<Item = impl Into<String>>, texts: usize) -> Table {
+    let mut table = wide_table(header, texts);
+    table
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(WIDTH as u16);
+    table
+}
+
+/// Creates a table in Markdown as [`table`] does, with a line for each row however long: for pages.
+pub fn wide_table(header: impl IntoIterator<Item = impl Into<String>>, texts: usize) -> Table {
     let mut table = Table::new();
     let header: Vec<String> = header.into_iter().map(Into::into).collect();
-    table
-        .load_style(ASCII_MARKDOWN)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(WIDTH as u16)
-        .set_header(header);
+    table.load_style(ASCII_MARKDOWN).set_header(header);
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_cell_alignment(if index < texts {
             CellAlignment::Left

@@ -1,5 +1,5 @@
-//! Embeds the host in a VMM: a vCPU exits to user space, a device sends a message, and the vCPU's state moves to another
-//! host.
+//! Embeds the host in a VMM: a vCPU exits to user space, a device sends a message, and the vCPU's state moves to
+//! another host.
 //!
 //! The embedder reports events and executes commands. This one has one pCPU, a guest whose instructions are written
 //! below, and a clock that it advances by hand: `cargo run -p holdfast-host --example embed`.

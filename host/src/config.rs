@@ -30,7 +30,7 @@ pub enum TickPhase {
 /// Parameters of the host kernel and the hypervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostConfig {
-    /// The version of the host's Linux. The other parameters are first what it implies ([`HostConfig::of`]).
+    /// The version of the host's Linux. The other parameters are what it implies, unless they are set themselves.
     pub kernel: Linux,
     /// Scheduler ticks of each pCPU in a second (CONFIG_HZ).
     pub hz: u32,
@@ -183,6 +183,9 @@ pub struct Quota {
     pub quota_ns: u64,
     /// The period, from 1 ms to 1 s. Nanoseconds.
     pub period_ns: u64,
+    /// CPU time that may be kept from earlier periods and used beyond the quota, at most the quota (`cpu.max.burst`,
+    /// Linux 5.14). Nanoseconds.
+    pub burst_ns: u64,
 }
 
 /// A guest's network device.

@@ -30,8 +30,8 @@ impl Host {
     /// Limits the CPU time of `group`, which has no quota yet.
     ///
     /// # Errors
-    /// Fails if the group is unknown or the root group, the quota is out of range, the scheduler has no bandwidth
-    /// control, or the host runs.
+    /// Fails if the group is unknown or the root group, the quota or its burst is out of range, the scheduler has no
+    /// bandwidth control, or the host runs.
     pub fn set_quota(&mut self, group: GroupId, quota: Quota) -> Result<(), ConfigError> {
         self.check_not_started()?;
         self.limit(group, quota)
@@ -43,10 +43,7 @@ impl Host {
         if group == GroupId(0) || self.wings.threads.sched.throttling(group, 0).is_some() {
             return Err(ConfigError::UnknownGroup(group));
         }
-        self.wings
-            .threads
-            .sched
-            .set_quota(group, quota.quota_ns, quota.period_ns);
+        self.wings.threads.sched.set_quota(group, quota);
         Ok(())
     }
 
@@ -58,7 +55,8 @@ impl Host {
         }
         in_range("period_ns", quota.period_ns, MS, 1_000 * MS)?;
         let most = quota.period_ns as i64 * self.pcpus.rows.len() as i64;
-        in_range("quota_ns", quota.quota_ns, MS, most)
+        in_range("quota_ns", quota.quota_ns, MS, most)?;
+        in_range("burst_ns", quota.burst_ns, 0, quota.quota_ns as i64)
     }
 
     /// Adds a VM of `vcpus` vCPUs.

@@ -42,6 +42,8 @@ pub(crate) struct Guests {
     pub(crate) vcpus: IdVec<VcpuId, Vcpu>,
     /// pCPUs that poll for a vCPU to which a wakeup was sent. They are examined before the step ends.
     pub(crate) poll_kicks: Vec<u32>,
+    /// Share of the time for which the VMM makes running vCPUs sleep, in percent.
+    pub(crate) throttle_percent: u32,
     /// Faults planted by tests.
     pub(crate) planted: Planted,
 }

@@ -182,7 +182,14 @@ impl Host {
             periods: sum.periods + counts.periods,
             throttled_periods: sum.throttled_periods + counts.throttled_periods,
             throttled_ns: sum.throttled_ns + counts.throttled_ns,
+            bursts: sum.bursts + counts.bursts,
+            burst_ns: sum.burst_ns + counts.burst_ns,
         })
+    }
+
+    /// Makes the vCPUs of all VMs sleep for `percent` of the time, at most 99, from now on (QEMU `auto-converge`).
+    pub fn throttle_guests(&mut self, percent: u32) {
+        self.wings.guests.throttle_percent = percent.min(99);
     }
 
     /// Returns the state of `vcpu` at `now`. If it is in guest mode, the caller must set [`SavedVcpu::guest`].

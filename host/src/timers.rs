@@ -1,7 +1,8 @@
 //! Host timers: a queue per pCPU, multiplexed on the pCPU's one hardware timer.
 //!
 //! Each thread has two timers: one ends its sleep, and the other is the LAPIC timer of its vCPU. Each task group has
-//! the two timers of its quota. A timer is armed on one pCPU at a time and expires there. Timers of equal time expire in the order of arming.
+//! the two timers of its quota. A timer is armed on one pCPU at a time and expires there. Timers of equal time expire
+//! in the order of arming.
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -10,9 +10,12 @@ use holdfast_sim::{Outcome, VmOutcome};
 
 use crate::amount::show_nanos;
 use crate::experiment::{Metric, Published, Quantity, rate_seconds};
+use crate::operators::Operators;
 use crate::plan::{Cell, Plan};
 use crate::replay;
-use crate::results::{Background, Case, ConvoyTimes, FailedRun, OtherFigure, PublishedFigure, Results, SCHEMA};
+use crate::results::{
+    Background, Case, ConvoyTimes, FailedRun, OtherFigure, PublishedFigure, Results, SCHEMA, history_hash,
+};
 use crate::run::Outcomes;
 use crate::stats::Summary;
 
@@ -164,10 +167,11 @@ fn case(plan: &Plan, cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Case {
             .collect(),
         longest_stalls_ns: simulated_vms().map(|vm| vm.longest_stall_ns).collect(),
         period_ns: period_ns(&cell.config.host, cell.config.machine.topology),
+        operators: operators(cell, vm, vms()),
         counters: counters(vms()),
         lost_time: lost_time(vms()),
         history_hash: if simulated().count() == done.len() {
-            hash(done)
+            history_hash(done.iter().map(|(seed, outcome)| (*seed, outcome.history_hash)))
         } else {
             String::new()
         },
@@ -210,9 +214,16 @@ fn beside(cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Background {
         case: cell.case.clone(),
         variant: cell.variant.clone(),
         vm: cell.config.vms[vm].name.clone(),
+        operators: operators(cell, vm, vms()),
         counters: counters(vms()),
         lost_time: lost_time(vms()),
     }
+}
+
+/// Returns what operators measure of guest `vm` of `cell` in the runs `vms`.
+fn operators<'o>(cell: &Cell, vm: usize, vms: impl Iterator<Item = &'o VmOutcome> + Clone) -> Option<Operators> {
+    let config = &cell.config.vms[vm];
+    Operators::of(vms, config.vcpus, config.host.steal_time && !config.bare_metal)
 }
 
 /// Returns the mean of each counter over the runs. A counter that a run lacks counts as 0.
@@ -238,9 +249,11 @@ const PREEMPTED_SPIN: [&str; 4] = [
 /// The simulator's cause that counts as spinning behind a vCPU that runs.
 const RUNNING_SPIN: [&str; 1] = ["spin_running_holder"];
 /// The simulator's causes that pass without a pCPU.
-const WITHOUT_PCPU: [&str; 6] = [
+const WITHOUT_PCPU: [&str; 8] = [
     "halted_for_lock",
     "idle",
+    "migration_stop",
+    "migration_throttle",
     "off",
     "runnable",
     "throttled",
@@ -283,16 +296,6 @@ fn lost_time<'o>(vms: impl Iterator<Item = &'o VmOutcome>) -> BTreeMap<String, f
     sums.into_iter()
         .map(|(cause, sum)| (cause, sum as f64 / whole as f64))
         .collect()
-}
-
-/// Returns an FNV-1a hash over the histories' hashes, in the order of the seeds.
-fn hash(done: &[(u64, &Outcome)]) -> String {
-    let bytes = done
-        .iter()
-        .flat_map(|(seed, outcome)| [*seed, outcome.history_hash])
-        .flat_map(u64::to_le_bytes);
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    format!("{:016x}", bytes.fold(0xcbf2_9ce4_8422_2325, step))
 }
 
 /// Returns the host's scheduling period, with its scaling.

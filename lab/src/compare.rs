@@ -10,6 +10,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::remarks::remarks as remarks_on;
 use crate::results::{Case, Results};
 use crate::stats::{self, Comparison};
 
@@ -40,6 +41,8 @@ pub struct Row {
     pub comparison: Option<Comparison>,
     /// What the comparison found; null if a side has no samples.
     pub judgment: Option<Judgment>,
+    /// Whether all runs of B have the histories of those of A: what differs between them had no effect at all.
+    pub same_history: bool,
     /// Whether B is proven better (`true`), proven worse (`false`), or neither.
     pub better: Option<bool>,
 }
@@ -61,6 +64,7 @@ impl Row {
             comparison,
             judgment,
             better: judgment.and_then(Judgment::better),
+            same_history: !a.history_hash.is_empty() && (&a.history_hash, &a.seeds) == (&b.history_hash, &b.seeds),
         }
     }
 }
@@ -172,6 +176,13 @@ pub fn files(a: &Results, b: &Results) -> Result<Compared, CompareError> {
     if pairs.is_empty() {
         return Err(CompareError::NothingInCommon);
     }
+    for (name, results) in [("A", a), ("B", b)] {
+        remarks.extend(
+            remarks_on(results)
+                .into_iter()
+                .map(|remark| format!("{name}: {remark}")),
+        );
+    }
     Ok(Compared::new(&pairs, Matrix::of_files(a, b), remarks))
 }
 
@@ -238,5 +249,26 @@ pub fn variants(results: &Results, baseline: Option<&str>) -> Result<Compared, C
         remarks.push(format!("these are {REAL_HOST}"));
     }
     let matrix = Matrix::of_variants(results, base);
-    Ok(Compared::new(&pairs.collect::<Vec<_>>(), matrix, remarks))
+    let mut compared = Compared::new(&pairs.collect::<Vec<_>>(), matrix, remarks);
+    let without = without_effect(&compared.rows);
+    compared.remarks.extend(without);
+    compared.remarks.extend(remarks_on(results));
+    Ok(compared)
+}
+
+/// Returns a remark for each variant that differs from the baseline by name only: its runs have the same histories.
+fn without_effect(rows: &[Row]) -> Vec<String> {
+    let mut variants: Vec<(&str, &str)> = rows.iter().map(|row| (&*row.variant_b, &*row.variant_a)).collect();
+    variants.sort_unstable();
+    variants.dedup();
+    let is_same = |(b, _): &(&str, &str)| {
+        rows.iter()
+            .filter(|row| row.variant_b == *b)
+            .all(|row| row.same_history)
+    };
+    variants
+        .into_iter()
+        .filter(is_same)
+        .map(|(b, a)| format!("{b} has the same histories as {a}: what it sets did nothing in these runs"))
+        .collect()
 }

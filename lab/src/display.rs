@@ -198,6 +198,9 @@ pub fn verdict(row: &Row) -> String {
         .map_or_else(String::new, |(low, high)| format!(" [{}, {}]", ratio(low), ratio(high)));
     let judgment = match row.judgment {
         None => return "no samples".to_owned(),
+        Some(Judgment::Identical) if row.same_history => {
+            return "the same history: what differs did nothing in these runs".to_owned();
+        }
         Some(Judgment::Identical) => return Judgment::Identical.words().to_owned(),
         Some(judgment) => judgment.words(),
     };

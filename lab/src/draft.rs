@@ -7,7 +7,7 @@ mod migration;
 use holdfast_host::{HostConfig, Linux, VmConfig};
 use holdfast_locks::LockKind;
 use holdfast_machine::{Numbering, Profile, Topology};
-use holdfast_sim::{Config, HostTask, Stay, Vm};
+use holdfast_sim::{Config, HostTask, Migrated, Stay, Vm, VmmConfig};
 use holdfast_workloads::Boot;
 
 use crate::diagnostic::KeyFindings;
@@ -36,9 +36,8 @@ const LIMIT_NS: u64 = 100_000 * 1_000_000_000;
 pub struct DraftVm {
     /// Name of the guest.
     pub name: String,
-    /// The version of the guest's Linux. It sets what the version implies (locks, ticks, owner spinning, rwlocks,
-    /// mmap_lock, APIC, the measured kernel whose paths it executes, and the host's features that it uses), and other
-    /// keys refine it.
+    /// The version of the guest's Linux. The kernel's parameters, and which of the host's paravirtual features it uses,
+    /// are what the version implies, unless they are set themselves.
     pub kernel: Linux,
     /// The version of the host's Linux, which offers no feature that it does not know.
     pub host_kernel: Linux,
@@ -70,6 +69,15 @@ pub struct DraftVm {
     /// Time between two wakeups of the VMM's main thread, each for 12 us. With `None` it never wakes by itself, as that
     /// of QEMU if the kernel has the interrupt controllers and the PIT. That of Holdfast's own VMM wakes every 20 ms.
     pub vmm_period_ns: Option<u64>,
+    /// Memory that the first round of a live migration's copy sends. It needs `host.migration.bandwidth`.
+    ///
+    /// `None` is what the guest has touched, which is little in a short run.
+    pub memory_mib: Option<u32>,
+    /// Rate at which the guest writes to memory that it has not written to since the last round of a live migration's
+    /// copy began. It needs `host.migration.bandwidth`. The rounds get longer, and the guest has no more faults.
+    ///
+    /// `None` is what the workload writes.
+    pub dirty_mib_per_second: Option<u32>,
     /// The kernel runs on the machine itself, next to the guests, and there is no guest. It has all pCPUs and the
     /// host's scheduler.
     pub bare_metal: bool,
@@ -127,6 +135,8 @@ impl DraftVm {
             from_ns: 0,
             until_ns: None,
             vmm_period_ns: None,
+            memory_mib: None,
+            dirty_mib_per_second: None,
             locks: Extensions::shipped().locks,
             bare_metal: false,
             inside: None,
@@ -233,7 +243,13 @@ impl DraftVm {
                 from_ns: self.from_ns,
                 until_ns: self.until_ns,
             },
-            vmm_period_ns: self.vmm_period_ns,
+            vmm: VmmConfig {
+                period_ns: self.vmm_period_ns,
+                migrated: Migrated {
+                    pages: self.memory_mib.map(|mib| u64::from(mib) << 8),
+                    dirty_pages_per_second: self.dirty_mib_per_second.map(|mib| u64::from(mib) << 8),
+                },
+            },
             measured,
             bare_metal: self.bare_metal,
             inside: self.inside,

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::operators::Operators;
+use crate::remarks::remarks;
 use crate::results::{Case, Results};
 use crate::stats::Summary;
 
@@ -130,6 +132,8 @@ pub struct Row {
     pub measured: bool,
     /// Share of the vCPUs' time by cause, largest first; the shares sum to 1. Empty on a real host.
     pub lost_time: Vec<(String, f64)>,
+    /// What operators measure of the guest; null on a real host.
+    pub operators: Option<Operators>,
     /// Counters, as means over the runs.
     pub counters: Vec<(String, f64)>,
     /// The guest kernel's spinlocks, the most waited for first.
@@ -162,6 +166,7 @@ impl Row {
             counters: counters.iter().map(|(name, value)| (name.clone(), *value)).collect(),
             locks: locks::of(counters),
             blocked: blocked::of(counters),
+            operators: None,
             convoys: None,
             halts: None,
             seeds: Vec::new(),
@@ -227,6 +232,8 @@ pub struct Explanation {
     pub experiment: String,
     /// Whether the results come from a real host, which knows neither lost time nor convoys.
     pub of_real_host: bool,
+    /// What took time or had no effect, in words.
+    pub remarks: Vec<String>,
     /// Cells in the order of the results; guests that are not measured after those that are.
     pub rows: Vec<Row>,
 }
@@ -248,6 +255,7 @@ pub fn explain(results: &Results) -> Explanation {
             let names = [&case.case, &case.variant, &case.vm];
             rows.push(Row {
                 measured: true,
+                operators: case.operators.clone(),
                 convoys: Convoys::of(case),
                 halts: Halts::of(&case.lost_time),
                 seeds: seeds::of(case),
@@ -257,13 +265,17 @@ pub fn explain(results: &Results) -> Explanation {
         let beside = results.background.iter();
         for beside in beside.filter(|beside| (&beside.case, &beside.variant) == cell) {
             let names = [&beside.case, &beside.variant, &beside.vm];
-            rows.push(Row::new(names, &beside.lost_time, &beside.counters));
+            rows.push(Row {
+                operators: beside.operators.clone(),
+                ..Row::new(names, &beside.lost_time, &beside.counters)
+            });
         }
     }
     Explanation {
         schema: SCHEMA,
         experiment: results.experiment.clone(),
         of_real_host: results.are_of_real_host(),
+        remarks: remarks(results),
         rows,
     }
 }

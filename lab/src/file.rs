@@ -151,6 +151,13 @@ fn folder(path: &Path) -> &Path {
     }
 }
 
+/// Returns the file that a user means by `place`: that of this `name` in a folder that is there or whose path ends in a
+/// slash, and else `place` itself.
+pub fn placed(place: &Path, name: &Path) -> PathBuf {
+    let is_folder = place.is_dir() || place.as_os_str().to_string_lossy().ends_with('/');
+    if is_folder { place.join(name) } else { place.to_owned() }
+}
+
 /// Replaces the file at `path` with `bytes`. Creates missing folders. An existing file keeps its permissions, a new
 /// file gets those that the user's mask allows.
 ///

@@ -18,6 +18,8 @@ pub struct Limit {
     pub quota_ns: Option<u64>,
     /// Length of a period, from 1 ms to 1 s.
     pub period_ns: u64,
+    /// Unused CPU time of earlier periods that may be used beyond the quota, at most the quota.
+    pub burst_ns: u64,
 }
 
 impl Default for Limit {
@@ -26,6 +28,7 @@ impl Default for Limit {
             quota_ns: None,
             // The kernel's default (`default_cfs_period`).
             period_ns: 100_000_000,
+            burst_ns: 0,
         }
     }
 }
@@ -33,8 +36,16 @@ impl Default for Limit {
 impl Limit {
     /// Returns the quota for the host's configuration.
     pub(crate) fn quota(self) -> Option<Quota> {
-        let period_ns = self.period_ns;
-        self.quota_ns.map(|quota_ns| Quota { quota_ns, period_ns })
+        let Limit {
+            quota_ns,
+            period_ns,
+            burst_ns,
+        } = self;
+        quota_ns.map(|quota_ns| Quota {
+            quota_ns,
+            period_ns,
+            burst_ns,
+        })
     }
 }
 
@@ -163,7 +174,14 @@ impl<'c> Check<'c, '_> {
     /// Checks a limit whose keys begin with `path` and `prefix`.
     pub(crate) fn limit(&mut self, path: &str, prefix: &str, limit: Limit) {
         const MS: u64 = 1_000_000;
-        let Some(quota_ns) = limit.quota_ns else { return };
+        let burst = format!("{path}.{prefix}burst");
+        let Some(quota_ns) = limit.quota_ns else {
+            if limit.burst_ns > 0 {
+                let expected = "a task group with a quota";
+                self.findings.add(&burst, show_nanos(limit.burst_ns), expected);
+            }
+            return;
+        };
         let (quota, period) = (format!("{path}.{prefix}quota"), format!("{path}.{prefix}period"));
         let pcpus = self.pcpus;
         if !(MS..=1_000 * MS).contains(&limit.period_ns) {
@@ -179,6 +197,14 @@ impl<'c> Check<'c, '_> {
                 show_nanos(limit.period_ns)
             );
             self.findings.add(&quota, show_nanos(quota_ns), expected);
+        }
+        if limit.burst_ns > quota_ns {
+            let expected = format!("at most the quota, {}", show_nanos(quota_ns));
+            self.findings.add(&burst, show_nanos(limit.burst_ns), expected);
+        }
+        if limit.burst_ns > 0 && !self.sched.has_bursts() {
+            let expected = "no burst with this host.scheduler: bursts came with Linux 5.14";
+            self.findings.add(&burst, show_nanos(limit.burst_ns), expected);
         }
         if !self.sched.has_bandwidth() {
             let expected = "no quota with host.scheduler = \"cfs-2.6.37\": bandwidth control came with 3.2";

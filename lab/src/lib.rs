@@ -21,6 +21,7 @@
 
 pub mod adaptive;
 pub mod amount;
+mod cell_figures;
 pub mod collect;
 pub mod compare;
 pub mod determinism;
@@ -35,14 +36,17 @@ pub mod extensions;
 pub mod figure;
 pub mod file;
 pub mod filter;
+mod foreign;
 pub mod groups;
 pub mod kernel;
 pub mod keys;
 pub mod linux;
 pub mod meter;
+pub mod operators;
 pub mod options;
 pub mod plan;
 pub mod profile;
+pub mod remarks;
 pub mod replay;
 pub mod report;
 pub mod results;

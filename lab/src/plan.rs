@@ -1,8 +1,10 @@
 //! A plan of runs: cases × variants as configurations, and the seeds of each.
 
 mod builder;
+mod counts;
 mod hardware;
 mod overwritten;
+mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -10,9 +12,10 @@ use std::path::{Path, PathBuf};
 
 use builder::Builder;
 use holdfast_sim::Config;
+use values::{settings, sweep};
 
 use crate::diagnostic::{Findings, Place, Problems, one_of};
-use crate::document::{Node, Value};
+use crate::document::Value;
 use crate::experiment::{Axis, Experiment, Layer, Published, SEEDS_MAX, Sweep};
 use crate::file;
 use crate::keys::{self, Parameters, Setting};
@@ -94,6 +97,7 @@ impl Plan {
             let sweeps = texts.iter().filter_map(|text| sweep(text, axis, &mut findings));
             experiment.sweeps.extend(sweeps);
         }
+        counts::grow(&mut experiment, &set, &mut findings);
         let (seeds, scale) = amounts(&experiment, options, &mut findings);
         let sweeps = &experiment.sweeps;
         let cases = expand(&experiment.cases, sweeps, Axis::Cases);
@@ -209,46 +213,6 @@ fn hidden_figures(experiment: &Experiment, cells: &[Cell], as_stated: &[bool]) -
     let hidden = experiment.published.iter().filter(|(row, _)| named(row)).count();
     (hidden > 0).then(|| {
         format!("{hidden} published figures are left out: --set changes the set-up that they were measured on")
-    })
-}
-
-/// Reads `--set key=value` as settings.
-fn settings(texts: &[String], findings: &mut Findings) -> Vec<Setting> {
-    let mut settings = Vec::new();
-    for text in texts {
-        let option = format!("--set {text}");
-        match text.split_once('=') {
-            Some((path, value)) if !path.trim().is_empty() => settings.push(Setting {
-                path: path.trim().to_owned(),
-                node: Node::from_option(&option, value.trim()),
-            }),
-            _ => findings.add(&Place::whole(&option), "", format!("{text:?}"), "key=value"),
-        }
-    }
-    settings
-}
-
-/// Reads `--sweep key=value,value`, or `--sweep-variants`, as a sweep over `axis`.
-fn sweep(text: &str, axis: Axis, findings: &mut Findings) -> Option<Sweep> {
-    let option = match axis {
-        Axis::Cases => format!("--sweep {text}"),
-        Axis::Variants => format!("--sweep-variants {text}"),
-    };
-    let parsed = text
-        .split_once('=')
-        .filter(|(key, values)| !key.trim().is_empty() && !values.trim().is_empty());
-    let Some((key, values)) = parsed else {
-        findings.add(&Place::whole(&option), "", format!("{text:?}"), "key=value,value");
-        return None;
-    };
-    let values = values
-        .split(',')
-        .map(|value| Node::from_option(&option, value.trim()))
-        .collect();
-    Some(Sweep {
-        key: key.trim().to_owned(),
-        values,
-        axis,
     })
 }
 

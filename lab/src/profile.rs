@@ -12,7 +12,7 @@ use holdfast_machine::{ApicvModel, AvicModel, Costs, CpuModel, Numbering, PauseH
 pub use idle::IdleProfile;
 
 use crate::amount::{Amount, Unit};
-use crate::diagnostic::{Findings, Place, Problems};
+use crate::diagnostic::{Findings, Place, Problems, one_of};
 use crate::document::{self, Reader, Table};
 use crate::shipped::files::{MACHINES, find};
 

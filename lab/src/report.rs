@@ -18,6 +18,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use crate::display::{self, HOST_FIGURES, TOTALS_NOTE, also_published, convoys_note, host_figures, kinds, number};
 use crate::doubts;
 use crate::explain::{self, Explanation, KEY_COUNTERS, KEY_HOST_COUNTERS, Row};
+use crate::operators::Operators;
 use crate::results::Results;
 use crate::sheet::Sheet;
 use tables::{by_cell, foldable, grid};
@@ -63,6 +64,7 @@ pub fn html(results: &Results) -> String {
                 main {
                     (warnings(results))
                     (doubts(results))
+                    (remarks(&explanation.remarks))
                     @if crate::sweep::keys(results).is_empty() {
                         (cells(results, &explanation))
                     } @else {
@@ -96,6 +98,7 @@ fn cells(results: &Results, explanation: &Explanation) -> Markup {
         } @else {
             (share::bars(explanation))
             (convoys(explanation))
+            (operators(explanation))
         }
         (blocked(explanation))
         (counters(explanation))
@@ -124,6 +127,17 @@ fn doubts(results: &Results) -> Markup {
             section class="warning" aria-label="Little proof" {
                 h2 { "Little proof" }
                 @for doubt in &doubts { p { (prose(doubt)) "." } }
+            }
+        }
+    }
+}
+
+fn remarks(remarks: &[String]) -> Markup {
+    html! {
+        @if !remarks.is_empty() {
+            section aria-label="Remarks" {
+                h2 { "Remarks" }
+                @for remark in remarks { p { (prose(remark)) "." } }
             }
         }
     }
@@ -236,6 +250,41 @@ fn convoys(explanation: &Explanation) -> Markup {
                 "A convoy is a period in which the guest's vCPUs spin behind vCPUs that are not running for longer than they work. \
                  Spun per work: the same ratio over the whole run. Stall: a period in which no vCPU of the guest works or runs \
                  with a lock held."
+            }
+        }
+    }
+}
+
+/// Renders what operators measure of each guest, without exits by kind.
+fn operators(explanation: &Explanation) -> Markup {
+    let rows: Vec<&Row> = explanation.rows.iter().filter(|row| row.operators.is_some()).collect();
+    let figures: Vec<Vec<(String, f64)>> = rows
+        .iter()
+        .filter_map(|row| row.operators.as_ref())
+        .map(|figures| {
+            figures
+                .figures()
+                .into_iter()
+                .filter(|(name, _)| !name.starts_with("exits"))
+                .collect()
+        })
+        .collect();
+    let mut names: Vec<String> = Vec::new();
+    for (name, _) in figures.iter().flatten() {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    let value = |row: &Row, index: usize| {
+        let figures = row.operators.as_ref().map(Operators::figures).unwrap_or_default();
+        let found = figures.iter().find(|(known, _)| *known == names[index]);
+        found.map_or_else(|| "-".to_owned(), |(_, value)| number(*value))
+    };
+    html! {
+        @if !names.is_empty() {
+            section {
+                h2 { "As operators measure" }
+                (foldable("CPU ready, steal, longest waits and throttling", &by_cell("figure", &rows, &names, value)))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Results of an experiment, schema `holdfast.results/1`.
+//! Results of an experiment, schema `holdfast.results/2`.
 //!
 //! - **Reproducible.** Nothing in a result file depends on the clock, the host's speed or the number of threads: the
 //!   same
@@ -13,16 +13,19 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::document;
-use crate::experiment::Quantity;
 use crate::file::{self, WriteError};
+use crate::foreign::{kind_of, made_by};
+use crate::operators::Operators;
 use crate::scale::bad_scale;
-use crate::shipped::{is_experiment, is_machine};
-use crate::stats::{Samples, Summary};
+use crate::stats::{self, Samples, Summary};
 use crate::swept::Swept;
 
+pub use crate::cell_figures::{ConvoyTimes, OtherFigure, PublishedFigure};
+
 /// The schema that this program writes and reads.
-pub const SCHEMA: &str = "holdfast.results/1";
+pub const SCHEMA: &str = "holdfast.results/2";
+/// The schema of files whose shares are of the whole run, also of guests that ended before it. They are read.
+const SCHEMA_BEFORE: &str = "holdfast.results/1";
 
 /// Results of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -110,9 +113,13 @@ pub struct Case {
     pub longest_stalls_ns: Vec<u64>,
     /// Period of the simulated host's scheduler in nanoseconds. A runnable thread gets its turn within about this time.
     pub period_ns: u64,
+    /// What operators measure of the guest; null without samples and for a real host.
+    #[serde(default)]
+    pub operators: Option<Operators>,
     /// Counters of guest, locks, host and machine: mean of the samples, at this scale.
     pub counters: BTreeMap<String, f64>,
-    /// Where the vCPUs' time went, as fractions that sum to 1; empty without samples and for a real host.
+    /// Where the vCPUs' time went from the guest's start to its end, as fractions that sum to 1; empty without samples
+    /// and for a real host.
     pub lost_time: BTreeMap<String, f64>,
     /// Hash over the histories of all samples, hexadecimal; empty for a real host, which has no history.
     pub history_hash: String,
@@ -121,46 +128,6 @@ pub struct Case {
     /// The values of the swept keys, which are steps of the case's and the variant's names; absent without a sweep.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub swept: Vec<Swept>,
-}
-
-/// Windows of virtual time in which a guest's vCPUs spent longer spinning behind vCPUs that were not running than on
-/// their own work.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ConvoyTimes {
-    /// Start of the first window, in nanoseconds of virtual time since power-on.
-    pub since_ns: u64,
-    /// Total length of the windows, as a share of the run.
-    pub share: f64,
-}
-
-/// A published figure.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PublishedFigure {
-    /// Arithmetic mean.
-    pub mean: f64,
-    /// Standard deviation, if published.
-    pub sd: Option<f64>,
-    /// Number of runs, if published.
-    pub runs: Option<u32>,
-    /// The publication and the place in it.
-    pub source: String,
-    /// Whether the workload's parameters were calibrated on this row, so that it is not a prediction.
-    pub calibrate: bool,
-    /// The parameters that were calibrated on it, separated by "; ".
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fitted: Option<String>,
-}
-
-/// A published figure of another quantity than the metric, in percent.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct OtherFigure {
-    /// The quantity.
-    pub of: Quantity,
-    /// The published figure.
-    #[serde(flatten)]
-    pub published: PublishedFigure,
-    /// The quantity in each run.
-    pub samples: Vec<f64>,
 }
 
 /// The guests of one `[[vm]]` with a `count`, together.
@@ -195,6 +162,9 @@ pub struct Background {
     pub variant: String,
     /// Name of the guest.
     pub vm: String,
+    /// What operators measure of the guest; null without runs and for a real host.
+    #[serde(default)]
+    pub operators: Option<Operators>,
     /// Counters, as means over the runs.
     pub counters: BTreeMap<String, f64>,
     /// Where the vCPUs' time went.
@@ -267,7 +237,7 @@ pub enum ReadError {
 
 /// What a reader expects.
 const EXPECTED: &str =
-    "expected a results file with \"schema\": \"holdfast.results/1\", as `holdfast run --out DIR` writes it";
+    "expected a results file with \"schema\": \"holdfast.results/2\", as `holdfast run --out DIR` writes it";
 
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -313,26 +283,6 @@ fn is_newer(schema: &str) -> bool {
     version(schema.trim_matches('"')) > version(SCHEMA)
 }
 
-/// What else a document of ours with this schema, a JSON value, may be.
-fn made_by(schema: &str) -> &'static str {
-    let name = schema.trim_matches('"').split('/').next();
-    match name.unwrap_or_default() {
-        "holdfast.reality" => {
-            " (of `holdfast validate threads` or `kvm`: rates of this machine beside predicted ones; where the time \
-             of its threads went it could not know)"
-        }
-        "holdfast.bench" => " (of `holdfast bench`)",
-        "holdfast.calibration" => " (of `holdfast calibrate`)",
-        "holdfast.doctor" => " (of `holdfast kvm doctor`)",
-        "holdfast.explanation" => " (of `holdfast explain`, which needs the results themselves)",
-        "holdfast.comparison" => " (of `holdfast compare`, which needs the results themselves)",
-        "holdfast.validation" => " (of `holdfast validate`, whose results --out DIR keeps)",
-        "holdfast.trace" => " (of `holdfast trace`)",
-        "holdfast.list" => " (of `holdfast list`)",
-        _ => "",
-    }
-}
-
 /// Reads a result file.
 ///
 /// # Errors
@@ -356,7 +306,7 @@ pub fn parse(path: &Path, text: &str) -> Result<Results, ReadError> {
     // The schema first: a message about a missing field would mislead about a foreign file.
     let document: serde_json::Value = serde_json::from_str(text).map_err(malformed)?;
     match document.get("schema") {
-        Some(schema) if schema == SCHEMA => {}
+        Some(schema) if schema == SCHEMA || schema == SCHEMA_BEFORE => {}
         Some(schema) => return Err(ReadError::Foreign(path.to_owned(), Some(schema.to_string()))),
         None => return Err(ReadError::Foreign(path.to_owned(), None)),
     }
@@ -364,17 +314,6 @@ pub fn parse(path: &Path, text: &str) -> Result<Results, ReadError> {
     match contradiction(&results) {
         Some(what) => Err(ReadError::Inconsistent(path.to_owned(), what)),
         None => Ok(results),
-    }
-}
-
-/// Returns what a `text` that is no JSON object is.
-fn kind_of(text: &str) -> &'static str {
-    match document::parse("", text) {
-        Ok(table) if is_machine(&table) => "a machine profile",
-        Ok(table) if is_experiment(&table) => "an experiment, which `holdfast run` runs",
-        Ok(_) => "a TOML file",
-        Err(_) if text.trim_start().starts_with('<') => "a page, perhaps one of `holdfast report`",
-        Err(_) => "some other text",
     }
 }
 
@@ -404,8 +343,25 @@ fn contradiction(results: &Results) -> Option<String> {
             let (name, variant, vm) = case.id();
             return Some(format!("case {name:?} / {variant:?} / {vm:?}: {what}"));
         }
+        if let Some(what) = misfit_of_length(results.scale, case) {
+            let (name, variant, vm) = case.id();
+            return Some(format!("case {name:?} / {variant:?} / {vm:?}: {what}"));
+        }
     }
-    None
+    results.totals.iter().find_map(misfit_of_total)
+}
+
+/// Which elapsed time of `case` is not its run's length at `scale`.
+fn misfit_of_length(scale: f64, case: &Case) -> Option<String> {
+    if case.metric != "elapsed" || case.unit != "s" || case.lengths_ns.is_empty() {
+        return None;
+    }
+    let pairs = case.samples.iter().zip(&case.lengths_ns);
+    let lengths = pairs.map(|(sample, ns)| (*sample, *ns as f64 / 1e9 / scale));
+    let wrong = lengths
+        .into_iter()
+        .find(|(sample, length)| (sample - length).abs() > length.abs() * stats::ROUNDING);
+    wrong.map(|(sample, length)| format!("found the sample {sample}, expected {length}, which the run's length gives"))
 }
 
 /// What `case` by itself can get wrong.
@@ -443,6 +399,9 @@ fn contradiction_in(case: &Case) -> Option<String> {
     if let Some(sample) = case.samples.iter().find(|sample| !positive(**sample)) {
         return Some(format!("found the sample {sample}, expected a positive number"));
     }
+    if let Some(what) = misfit(case) {
+        return Some(what);
+    }
     let others = case.also_published.iter().map(|other| &other.published);
     let mut published = case.published.iter().chain(others);
     if let Some(published) = published.find(|published| !positive(published.mean)) {
@@ -463,6 +422,36 @@ fn contradiction_in(case: &Case) -> Option<String> {
     None
 }
 
+/// Which figure of `case` does not fit its samples or its runs.
+fn misfit(case: &Case) -> Option<String> {
+    let figures = [case.mean, case.sd, case.median, case.min, case.max];
+    if let Some(what) = stats::misfit(&case.samples, figures) {
+        return Some(what);
+    }
+    let hashes = case.history_hashes.iter().map(|hash| u64::from_str_radix(hash, 16));
+    let Ok(hashes) = hashes.collect::<Result<Vec<u64>, _>>() else {
+        return Some("found a history hash that is no hexadecimal number".to_owned());
+    };
+    let is_whole = !hashes.is_empty() && hashes.len() == case.seeds.len();
+    let expected = history_hash(case.seeds.iter().copied().zip(hashes));
+    let found = &case.history_hash;
+    (is_whole && *found != expected)
+        .then(|| format!("found the history hash {found}, expected {expected}, which its runs give"))
+}
+
+/// Which total does not fit its samples.
+fn misfit_of_total(total: &Total) -> Option<String> {
+    let summary = Summary::of(&total.samples);
+    let others = [
+        summary.map(|all| all.median),
+        summary.map(|all| all.min),
+        summary.map(|all| all.max),
+    ];
+    let what = stats::misfit(&total.samples, [total.mean, total.sd, others[0], others[1], others[2]])?;
+    let Total { case, variant, vm, .. } = total;
+    Some(format!("total {case:?} / {variant:?} / {vm:?}: {what}"))
+}
+
 /// What is wrong with a name that a terminal would not show as it stands, or would obey.
 fn unprintable(name: &str) -> Option<String> {
     name.contains(char::is_control)
@@ -477,7 +466,7 @@ impl Results {
         text
     }
 
-    /// Writes the document to `folder/EXPERIMENT.results.json`, which it replaces; the folder is made if it is missing.
+    /// Writes the document to [`path_in`] `folder`, which it replaces. The folder is made if it is missing.
     ///
     /// # Errors
     /// If the file cannot be written. Nothing is left behind then, and an existing file is unchanged.
@@ -493,7 +482,20 @@ impl Results {
     }
 }
 
-/// Where [`Results::write`] puts the results of `experiment`.
+/// Returns an FNV-1a hash over seeds and histories' hashes, in the order of the seeds.
+pub(crate) fn history_hash(runs: impl IntoIterator<Item = (u64, u64)>) -> String {
+    let bytes = runs
+        .into_iter()
+        .flat_map(|(seed, hash)| [seed, hash])
+        .flat_map(u64::to_le_bytes);
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    format!("{:016x}", bytes.fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+/// Returns where [`Results::write`] puts the results of `experiment`: in the folder, or in the file that ends in .json.
 pub fn path_in(folder: &Path, experiment: &str) -> PathBuf {
+    if folder.extension().is_some_and(|extension| extension == "json") && !folder.is_dir() {
+        return folder.to_owned();
+    }
     folder.join(format!("{experiment}.results.json"))
 }

@@ -15,6 +15,9 @@ pub const MEASURED_ON: &str = "one CPU of an Intel Xeon server";
 /// The profile of an experiment that names no profile.
 pub const DEFAULT_MACHINE: &str = "xeon-2x16";
 
+/// The profile from which calibrations start.
+pub const GENERIC_MACHINE: &str = "generic-x86";
+
 /// The experiment that `holdfast run` runs without a name.
 pub const DEFAULT_EXPERIMENT: &str = "kernbench-overcommit";
 
@@ -43,7 +46,16 @@ pub(crate) fn is_experiment(document: &Table) -> bool {
 
 /// The profile of an experiment that names no profile.
 pub fn default_machine() -> MachineProfile {
-    let shipped = find(MACHINES, DEFAULT_MACHINE).expect("the default machine is shipped");
+    shipped_machine(DEFAULT_MACHINE)
+}
+
+/// The profile from which calibrations start.
+pub fn generic_machine() -> MachineProfile {
+    shipped_machine(GENERIC_MACHINE)
+}
+
+fn shipped_machine(name: &str) -> MachineProfile {
+    let shipped = find(MACHINES, name).expect("the machine is shipped");
     MachineProfile::parse(shipped.file, shipped.text).expect("a test parses every shipped profile")
 }
 

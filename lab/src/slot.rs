@@ -197,7 +197,10 @@ impl Slot<'_> {
             Slot::Cpus(slot) => put(slot, cpus(value)),
             Slot::Nodes(slot) => put(slot, nodes(value)),
             Slot::Inhibits(slot) => put(slot, inhibits(value)?),
-            Slot::CpuMax(slot) => put(slot, cgroup::limit(value)),
+            Slot::CpuMax(slot) => {
+                let burst_ns = slot.burst_ns;
+                put(slot, cgroup::limit(value).map(|limit| Limit { burst_ns, ..limit }))
+            }
             Slot::Weight(slot) => put(
                 slot,
                 whole.and_then(|weight| weight.try_into().ok()).map(cgroup::shares),

@@ -54,6 +54,34 @@ fn moments(samples: &[f64]) -> (f64, Option<f64>) {
     (mean, (samples.len() > 1).then(|| (squares / (count - 1.0)).sqrt()))
 }
 
+/// Largest relative difference between a figure and what its samples give: the error of a sum in another order.
+pub(crate) const ROUNDING: f64 = 1e-9;
+
+/// Returns which of mean, deviation, median, minimum and maximum `samples` do not give, or `None` if they give all.
+pub(crate) fn misfit(samples: &[f64], figures: [Option<f64>; 5]) -> Option<String> {
+    let summary = Summary::of(samples);
+    let expected = [
+        summary.map(|all| all.mean),
+        summary.and_then(|all| all.sd),
+        summary.map(|all| all.median),
+        summary.map(|all| all.min),
+        summary.map(|all| all.max),
+    ];
+    let size = summary.map_or(0.0, |all| all.max.abs());
+    let fits = |found: Option<f64>, expected: Option<f64>| match (found, expected) {
+        (Some(found), Some(expected)) => (found - expected).abs() <= size * ROUNDING,
+        (found, expected) => found == expected,
+    };
+    let shown = |value: Option<f64>| value.map_or_else(|| "null".to_owned(), |value| value.to_string());
+    let names = ["mean", "sd", "median", "min", "max"].into_iter();
+    let mut pairs = names.zip(figures.into_iter().zip(expected));
+    let (name, (found, expected)) = pairs.find(|(_, (found, expected))| !fits(*found, *expected))?;
+    let (found, expected) = (shown(found), shown(expected));
+    Some(format!(
+        "found the {name} {found}, expected {expected}, which the samples give"
+    ))
+}
+
 /// Geometric mean of a set of samples. Ratios of two of them are what [`compare`] compares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Center {

@@ -8,6 +8,9 @@ use holdfast_workloads::Workload;
 use crate::diagnostic::one_of;
 use crate::linux::TODAY;
 
+/// Transactions that take a database about as long as a kernel build.
+const PGBENCH_TRANSACTIONS: u64 = 1_000_000;
+
 /// A guest of a new experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewGuest {
@@ -186,6 +189,10 @@ pub fn text(answers: &Answers) -> String {
             "\n[[vm]]\nname = {:?}\nworkload = {:?}\nvcpus = {}\n",
             guest.name, guest.workload, guest.vcpus
         );
+        if guest.workload == "pgbench" {
+            // Its full size lasts two seconds of virtual time, a kernel build two minutes.
+            let _ = writeln!(text, "pgbench.transactions = {PGBENCH_TRANSACTIONS}");
+        }
         if guest.count > 1 {
             let _ = writeln!(text, "count = {}", guest.count);
         }
@@ -238,9 +245,20 @@ fn variants(answers: &Answers, text: &mut String) {
             variant("limited", &sets.collect::<Vec<_>>());
         }
         Question::Host => {
-            let full = if answers.kernel >= Linux::V7_3 { "full" } else { "lazy" };
-            variant(full, &[format!("\"host.preempt\" = \"{full}\"")]);
-            variant("no-polling", &["\"host.halt_poll\" = \"0 ns\"".to_owned()]);
+            // Lazy preemption came with 6.13 and is the default of servers from 7.0 on; halt polling came with 4.0.
+            let preempt = match answers.kernel {
+                Linux::V7_3 => Some("full"),
+                Linux::V6_18 => Some("lazy"),
+                _ => None,
+            };
+            if let Some(preempt) = preempt {
+                variant(preempt, &[format!("\"host.preempt\" = \"{preempt}\"")]);
+            }
+            let (name, polling) = match answers.kernel >= Linux::V4_12 {
+                true => ("no-polling", "0 ns"),
+                false => ("polling", "200 us"),
+            };
+            variant(name, &[format!("\"host.halt_poll\" = \"{polling}\"")]);
         }
     }
 }

@@ -38,6 +38,22 @@ def test_lost_time_and_counters_equal_the_document(results: holdfast.Results) ->
     assert len(results.to_pandas("costs")) == 8
 
 
+def test_what_operators_measure_has_a_row_for_each_guest(results: holdfast.Results) -> None:
+    pytest.importorskip("pandas")
+    frame = results.to_pandas("operators")
+    cases = results.document["cases"]
+    assert list(frame["ready_percent"]) == [case["operators"]["ready_percent"] for case in cases]
+    assert list(frame["vm"]) == [case["vm"] for case in cases]
+    assert any(name.startswith("exits_per_second.") for name in frame.columns)
+
+
+def test_values_of_a_sweep_are_what_they_are_elsewhere() -> None:
+    base = holdfast.experiment("kernbench-overcommit").only(case="1x")
+    lists = base.sweep({"vm.*.affinity": ["0-1,3", [2, 3]]}).arguments()
+    assert lists[-1] == 'vm.*.affinity="0-1,3",[2, 3]'
+    assert base.sweep(spin_threshold="1024").arguments()[-1] == "guest.spin_threshold=1024"
+
+
 def test_polars_and_xarray_have_the_same_values(results: holdfast.Results) -> None:
     pytest.importorskip("polars")
     pytest.importorskip("xarray")
@@ -55,7 +71,7 @@ def test_polars_and_xarray_have_the_same_values(results: holdfast.Results) -> No
 
 def test_parquet_has_the_same_rows(results: holdfast.Results, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    for table in ("samples", "lost_time", "counters", "costs"):
+    for table in ("samples", "lost_time", "counters", "operators", "costs"):
         results.to_parquet(tmp_path / "t.parquet", table)
         read = parquet.read_table(tmp_path / "t.parquet")
         assert json.dumps(read.to_pylist()) == json.dumps(results._rows(table, False))
@@ -177,6 +193,11 @@ def test_printed_results_have_a_row_for_each_guest(ten: holdfast.Results) -> Non
 def cube() -> holdfast.Results:
     base = holdfast.experiment("kernbench-overcommit").sized(seeds=1, scale=0.0005).only(case="1x")
     return base.sweep({"host.hz": [100, 250, 1000]}, spin_threshold=[1024, 2048, 4096, 8192], vcpus=[2, 4]).run()
+
+
+def test_numbers_are_not_sorted_by_their_digits(cube: holdfast.Results) -> None:
+    pytest.importorskip("xarray")
+    assert list(cube.to_xarray()["host.hz"].values) == [100, 250, 1000]
 
 
 def test_curves_of_three_keys_are_in_panels(cube: holdfast.Results) -> None:

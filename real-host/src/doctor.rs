@@ -11,6 +11,7 @@ mod guest;
 mod kvm;
 mod machine;
 mod probe;
+mod running;
 mod scheduler;
 mod statistics;
 #[cfg(test)]
@@ -61,6 +62,7 @@ pub fn examine(root: &Path, probe: Option<&Probe>) -> Report {
     guest::examine(probe, &mut checks);
     scheduler::examine(&files, &mut checks);
     machine::examine(&files, &mut checks);
+    running::examine(&files, &mut checks);
     statistics::examine(&files, probe, &mut checks);
     Report {
         schema: SCHEMA,

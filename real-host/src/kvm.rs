@@ -296,9 +296,10 @@ pub fn remarks(plan: &Plan, linux: Option<&Linux>) -> Vec<String> {
     ];
     if let Some(linux) = linux {
         remarks.push(format!(
-            "all keys of measured guests except vcpus, affinity, nopvspin, contend.tasks, contend.think, contend.span, \
-             hackbench.channel, hackbench.groups, hackbench.pairs and the features that the host offers: Linux {} has \
-             its own locks and its own critical sections (without contend.span a guest measures for at most {:.0} s)",
+            "all keys of measured guests except vcpus, affinity, nopvspin, contend.tasks, contend.think, contend.calls, \
+             contend.span, hackbench.channel, hackbench.groups, hackbench.pairs and the features that the host offers: \
+             Linux {} has its own locks and its own critical sections (without contend.span a guest measures for at \
+             most {:.0} s)",
             linux.kernel.release(),
             linux.duration_ns as f64 / 1e9
         ));

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use holdfast_lab::shipped::{DEFAULT_EXPERIMENT, DEFAULT_MACHINE};
+use holdfast_lab::shipped::{DEFAULT_EXPERIMENT, GENERIC_MACHINE};
 
 use super::{Format, ResultArgs, SelectionArgs};
 
@@ -45,7 +45,7 @@ pub struct BenchArgs {
 #[derive(Args, Debug)]
 pub struct CalibrateArgs {
     /// The profile that supplies the costs that cannot be measured here: a shipped profile, or a file
-    #[arg(long, value_name = "PROFILE", default_value = DEFAULT_MACHINE)]
+    #[arg(long, value_name = "PROFILE", default_value = GENERIC_MACHINE)]
     pub base: String,
     /// Write the profile to FILE [default: to standard output, after the figures]
     #[arg(long, value_name = "FILE")]
@@ -84,7 +84,8 @@ pub enum KvmCommand {
 /// Arguments of `holdfast kvm doctor`.
 #[derive(Args, Debug)]
 pub struct DoctorArgs {
-    /// Use DIR as the root directory: a copy of another machine's /proc and /sys
+    /// Use DIR as the root directory: a copy of another machine's /proc and /sys, of which missing files make findings
+    /// unknown; guests that run are then those of that machine
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
     /// Format of the findings

@@ -5,6 +5,7 @@ use std::path::Path;
 use holdfast_lab::display::{HOST_FIGURES, host_figures, number};
 use holdfast_lab::explain::{self, Explanation, KEY_COUNTERS, KEY_HOST_COUNTERS, Row, worth_a_trace};
 use holdfast_lab::filter::Filter;
+use holdfast_lab::operators::Operators;
 use holdfast_lab::results::{self, Results};
 use holdfast_lab::sheet::Sheet;
 
@@ -45,6 +46,7 @@ pub fn explain(args: &ExplainArgs) -> Result<Done> {
             output::line(&blocked(&rows))?;
         } else {
             output::line(&shares(&rows, args.all))?;
+            output::line(&operators(&rows, args.counters))?;
             let many = rows.len() > COLUMNS_MAX && !args.all;
             if !many || args.counters {
                 output::line(&counters(&rows, &KEY_COUNTERS, args.counters))?;
@@ -203,7 +205,8 @@ fn shares(rows: &[&Row], all: bool) -> String {
         large
     };
     loop {
-        let sheet = shares_of(rows, causes.split_at(count));
+        let (shown, small) = causes.split_at(count);
+        let sheet = shares_of(rows, shown, small);
         // Many guests have room for the largest causes only.
         if all || count <= 1 || output::fits(&sheet) {
             return titled("cause", &sheet);
@@ -213,7 +216,7 @@ fn shares(rows: &[&Row], all: bool) -> String {
 }
 
 /// Returns the table of the shares of the causes that are `shown`, and of the sum of the `small` ones.
-fn shares_of(rows: &[&Row], (shown, small): (&[(&str, f64)], &[(&str, f64)])) -> Sheet {
+fn shares_of(rows: &[&Row], shown: &[(&str, f64)], small: &[(&str, f64)]) -> Sheet {
     let mut names: Vec<String> = shown.iter().map(|(cause, _)| (*cause).to_owned()).collect();
     if !small.is_empty() {
         names.push(format!("{} other causes", small.len()));
@@ -225,6 +228,25 @@ fn shares_of(rows: &[&Row], (shown, small): (&[(&str, f64)], &[(&str, f64)])) ->
             None => small.iter().map(|(cause, _)| share(cause)).sum(),
         })
     })
+}
+
+/// Returns the table of what operators measure; exits by kind only with `all`.
+fn operators(rows: &[&Row], all: bool) -> String {
+    let figures: Vec<Vec<(String, f64)>> = rows
+        .iter()
+        .map(|row| row.operators.as_ref().map(Operators::figures).unwrap_or_default())
+        .collect();
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in figures.iter().flatten() {
+        if !names.contains(&name.as_str()) && (all || !name.starts_with("exits")) {
+            names.push(name);
+        }
+    }
+    let sheet = by_guest("as operators measure", rows, &owned(&names), |index, row| {
+        let figures = row.operators.as_ref().map(Operators::figures).unwrap_or_default();
+        optional(value(&figures, names[index]))
+    });
+    format!("\n{}", titled("as operators measure", &sheet))
 }
 
 /// Returns the table of the counters named in `chosen`, or of all counters.

@@ -41,7 +41,7 @@ pub fn keys(args: &KeysArgs) -> Result<Done> {
     };
     if !args.words.is_empty() {
         if args.format == KeysFormat::Markdown {
-            return Err(Refused::misplaced("a word", "--format table").into());
+            return Err(Refused::misplaced("a pattern", "--format table").into());
         }
         if found.is_empty() && costs().next().is_none() {
             let expected = "a part of a key, a word of its documentation, or a word such as steal, overcommit, cpu.max, \

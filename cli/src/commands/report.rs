@@ -29,7 +29,7 @@ pub fn report(args: &ReportArgs) -> Result<Done> {
         return parquet(&results, folder);
     }
     let path = match &args.out {
-        Some(path) => path.clone(),
+        Some(place) => file::placed(place, Path::new(&format!("{}.html", results.experiment))),
         None if args.results.as_os_str() == file::STANDARD_INPUT => {
             return Err(Refused::instead(
                 "results from standard input",

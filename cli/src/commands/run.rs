@@ -11,6 +11,7 @@ use holdfast_lab::doubts::doubts;
 use holdfast_lab::filter::Filter;
 use holdfast_lab::options::Adaptive;
 use holdfast_lab::plan::Plan;
+use holdfast_lab::remarks::remarks;
 use holdfast_lab::results::{FailedRun, Results, path_in};
 use holdfast_lab::run::{Outcomes, Slots};
 use holdfast_lab::setup;
@@ -142,10 +143,13 @@ pub fn say_failures(results: &Results) {
     }
 }
 
-/// Says what speaks against relying on `results`.
+/// Says what speaks against relying on `results`, and what stands in no table.
 pub fn warn(results: &Results) {
     for doubt in doubts(results) {
         note!("warning: {doubt}");
+    }
+    for remark in remarks(results) {
+        note!("remark: {remark}");
     }
 }
 

@@ -59,7 +59,11 @@ pub fn trace(args: &TraceArgs) -> Result<Done> {
         from: args.from.clone(),
         span: args.span.clone(),
     };
-    let path = args.out.clone().unwrap_or_else(|| file_name(&plan));
+    let name = file_name(&plan);
+    let path = match &args.out {
+        Some(place) => file::placed(place, &name),
+        None => name,
+    };
     output::check(Some(&path))?;
     output::check(args.svg.as_deref())?;
     let (call_off, bar) = (signal::call_off()?, Bar::uncounted("recording"));

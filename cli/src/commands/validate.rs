@@ -103,7 +103,7 @@ fn shown(validation: &Validation) -> String {
 
 fn orders(validation: &Validation) -> String {
     let header = "experiment | case | guest | A | B | order | published B/A | predicted B/A | size";
-    let mut table = output::table(header.split(" | "), 6);
+    let mut table = output::wide_table(header.split(" | "), 6);
     for row in &validation.orders {
         table.add_row([
             row.experiment.clone(),
@@ -129,7 +129,7 @@ fn orders(validation: &Validation) -> String {
 
 fn levels(validation: &Validation) -> String {
     let header = "experiment | case | variant | guest | unit | inside | published | sd | predicted | sd | ratio";
-    let mut table = output::table(header.split(" | "), 6);
+    let mut table = output::wide_table(header.split(" | "), 6);
     for row in &validation.rows {
         let inside = match (row.calibrate, row.inside_spread) {
             (true, _) => "calibrated",

@@ -263,10 +263,11 @@ fn keys_are_listed_as_json() {
         .find(|key| key["key"] == "host.halt_poll_grow")
         .expect("it is there");
     assert_eq!(grow["default"], "2");
-    assert!(
-        keys.iter()
-            .all(|key| key["key"].as_str().expect("text").contains("halt_poll"))
-    );
+    assert!(keys.iter().all(|key| {
+        ["key", "about"]
+            .iter()
+            .any(|field| key[field].as_str().expect("text").contains("halt_poll"))
+    }));
     let all = holdfast(&["keys", "--format", "json"]).json();
     let all = all["keys"].as_array().expect("a list");
     assert!(

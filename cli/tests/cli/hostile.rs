@@ -124,9 +124,9 @@ fn output_that_cannot_be_written_is_refused_before_the_work() {
     for arguments in [
         &["run", "--out", "file"][..],
         &["validate", "--out", "file"],
-        &["trace", "--out", "."],
+        &["trace", "--out", "file/x"],
         &["trace", "--svg", "file/x.svg"],
-        &["report", "bad.json", "--out", "."],
+        &["report", "bad.json", "--out", "file/x"],
         &["report", "bad.json", "--svg", "file"],
     ] {
         let ran = holdfast_in(folder.path(), arguments);

@@ -10,6 +10,7 @@ mod hostile;
 mod input;
 #[cfg(target_os = "linux")]
 mod interrupts;
+mod new;
 mod output;
 #[cfg(feature = "real-host")]
 mod real_host;

@@ -228,14 +228,14 @@ fn bad_results_are_told() {
     };
     let missing = complaint("none.json", None);
     assert!(missing.contains("none.json: cannot read it"), "{missing}");
-    let half = complaint("half.json", Some("{\"schema\": \"holdfast.results/1\","));
+    let half = complaint("half.json", Some("{\"schema\": \"holdfast.results/2\","));
     assert!(half.contains("half.json:1: found the end of the file"), "{half}");
     let foreign = complaint("foreign.json", Some("{}"));
     assert!(
         foreign.contains("foreign.json: found no schema, expected a results file"),
         "{foreign}"
     );
-    let lacking = complaint("lacking.json", Some("{\"schema\": \"holdfast.results/1\"}"));
+    let lacking = complaint("lacking.json", Some("{\"schema\": \"holdfast.results/2\"}"));
     assert!(lacking.contains("missing field"), "{lacking}");
 }
 

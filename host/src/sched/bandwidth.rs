@@ -18,6 +18,7 @@ use super::ids::{EntityId, QueueId};
 use super::policy::{Arrival, Departure};
 use super::quota::{Bandwidth, Throttling};
 use crate::boundary::{GroupId, TaskId};
+use crate::config::Quota;
 use crate::step::Step;
 use crate::timers::Timer;
 
@@ -281,9 +282,9 @@ impl Hierarchy {
 }
 
 impl Scheduler {
-    /// Gives `group` a quota: nanoseconds in each period, on all pCPUs together.
-    pub(crate) fn set_quota(&mut self, group: GroupId, quota_ns: u64, period_ns: u64) {
-        self.hierarchy.groups[group].bandwidth = Some(Bandwidth::new(quota_ns, period_ns));
+    /// Gives `group` a quota.
+    pub(crate) fn set_quota(&mut self, group: GroupId, quota: Quota) {
+        self.hierarchy.groups[group].bandwidth = Some(Bandwidth::new(quota));
         let queues = self.hierarchy.groups[group].queues.clone();
         for queue in queues.into_iter().flatten() {
             self.hierarchy.queues[queue].quota.enabled = true;

@@ -408,6 +408,12 @@ impl SchedConfig {
         self.kind != SchedulerKind::Cfs2637
     }
 
+    /// Returns whether groups can keep unused quota for a later period, as since 5.14 (`cpu.max.burst`).
+    pub fn has_bursts(&self) -> bool {
+        let before = [SchedulerKind::Cfs2637, SchedulerKind::Cfs33, SchedulerKind::Cfs412];
+        !before.contains(&self.kind)
+    }
+
     /// Returns whether the scheduler is EEVDF.
     pub fn is_eevdf(&self) -> bool {
         match self.kind {

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::ids::QueueId;
+use crate::config::Quota;
 
 /// A group's quota.
 #[derive(Clone, Debug, Default)]
@@ -11,8 +12,12 @@ pub(crate) struct Bandwidth {
     pub(crate) quota_ns: u64,
     /// The period. Nanoseconds.
     pub(crate) period_ns: u64,
+    /// What the pool may hold beyond the quota (`burst`). Nanoseconds.
+    burst_ns: u64,
     /// The rest of the pool.
     pub(super) pool: u64,
+    /// The pool after the last refill (`runtime_snap`).
+    filled: u64,
     /// End of the present period, or of the last one if the timer is not active.
     pub(super) ends: u64,
     /// The period's timer runs.
@@ -37,22 +42,39 @@ pub struct Throttling {
     pub throttled_periods: u64,
     /// Time for which its queues were throttled, summed over pCPUs (`throttled_time`). Nanoseconds.
     pub throttled_ns: u64,
+    /// Periods in which the group used more than its quota (`nr_bursts`).
+    pub bursts: u64,
+    /// Time that it used beyond its quota (`burst_time`). Nanoseconds.
+    pub burst_ns: u64,
 }
 
 impl Bandwidth {
-    pub(crate) fn new(quota_ns: u64, period_ns: u64) -> Bandwidth {
+    pub(crate) fn new(quota: Quota) -> Bandwidth {
+        let Quota {
+            quota_ns,
+            period_ns,
+            burst_ns,
+        } = quota;
         Bandwidth {
             quota_ns,
             period_ns,
+            burst_ns,
             idle: true,
             ..Bandwidth::default()
         }
     }
 
-    /// Starts a period. `faulty`: only the first one gets its quota.
+    /// Starts a period (`__refill_cfs_bandwidth_runtime`): what is left stays, up to the burst. `faulty`: only the
+    /// first period gets its quota.
     pub(super) fn fill(&mut self, faulty: bool) {
         if !faulty || self.generation == 0 {
-            self.pool = self.quota_ns;
+            let pool = self.pool + self.quota_ns;
+            if let Some(beyond) = self.filled.checked_sub(pool).filter(|beyond| *beyond > 0) {
+                self.counts.bursts += 1;
+                self.counts.burst_ns += beyond;
+            }
+            self.pool = pool.min(self.quota_ns + self.burst_ns);
+            self.filled = self.pool;
         }
         self.generation += 1;
     }

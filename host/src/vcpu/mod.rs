@@ -18,6 +18,7 @@ pub(crate) mod plug;
 pub(crate) mod resume;
 mod state;
 pub(crate) mod steal_time;
+pub(crate) mod throttle;
 pub(crate) mod userspace;
 
 use core::cell::Cell;
@@ -77,6 +78,7 @@ impl Vcpu {
                 preempted: false,
                 preempted_in_kernel: false,
                 unplugged: false,
+                throttled_until: 0,
             },
             state: VcpuState::Woken,
             activity: Activity::Run,

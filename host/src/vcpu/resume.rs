@@ -8,6 +8,7 @@ use crate::vcpu::entry;
 use crate::vcpu::halt;
 use crate::vcpu::init;
 use crate::vcpu::plug;
+use crate::vcpu::throttle;
 use crate::wings::Wings;
 
 /// Resumes the thread of `vcpu`, which has the executing pCPU.
@@ -18,6 +19,9 @@ pub(crate) fn resume(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> Resum
     }
     if init::accept_events(on, vcpu, step) {
         return Resume::Again;
+    }
+    if throttle::sleeps(on, vcpu, step) {
+        return Resume::Sleep;
     }
     match on.guests.vcpus[vcpu].activity {
         Activity::Run => Resume::Run(entry::enter(on, vcpu, step)),

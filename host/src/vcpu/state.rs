@@ -163,6 +163,8 @@ pub(crate) struct VcpuThread {
     pub(crate) preempted_in_kernel: bool,
     /// It is to leave: the VMM unplugs the vCPU.
     pub(crate) unplugged: bool,
+    /// The end of its last sleep for the VMM's throttle. Nanoseconds.
+    pub(crate) throttled_until: u64,
 }
 
 /// What the pause wing knows of a vCPU.

@@ -103,6 +103,7 @@ fn a_group_gets_one_quota_and_the_root_none() {
     let quota = Quota {
         quota_ns: 10 * MS,
         period_ns: 100 * MS,
+        burst_ns: 0,
     };
     let mut host = Host::new(&HostConfig::default(), &places(1, 1, 1)).expect("a host");
     let group = host.add_group(None, 1024).expect("a group");
@@ -294,7 +295,13 @@ proptest! {
 
 /// A guest with a quota for each vCPU's group, and one for all of them.
 fn limited(quota_ns: u64, vcpu_quota_ns: u64, period_ns: u64) -> VmConfig {
-    let quota = |quota_ns| Some(Quota { quota_ns, period_ns });
+    let quota = |quota_ns| {
+        Some(Quota {
+            quota_ns,
+            period_ns,
+            burst_ns: 0,
+        })
+    };
     VmConfig {
         group: VmGroup::OwnWithVcpuGroups { shares: 1024 },
         quota: quota(quota_ns),
@@ -329,6 +336,7 @@ fn a_vcpu_that_waits_is_shown_throttled_as_long_as_its_group_is() {
         quota: Some(Quota {
             quota_ns: 20 * MS,
             period_ns: 100 * MS,
+            burst_ns: 0,
         }),
         ..VmConfig::default()
     };

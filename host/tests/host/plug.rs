@@ -212,6 +212,7 @@ fn a_vm_in_the_place_of_one_that_ended_has_its_quota() {
         quota: Some(Quota {
             quota_ns: 30 * MS,
             period_ns: 100 * MS,
+            burst_ns: 0,
         }),
         ..VmConfig::default()
     };

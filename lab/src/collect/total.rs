@@ -1,5 +1,7 @@
 //! Totals over identical guests.
 
+use std::ops::Range;
+
 use holdfast_sim::Outcome;
 
 use super::sample;
@@ -16,12 +18,26 @@ pub(super) fn totals<'p>(
     done: &'p [(u64, &Outcome)],
 ) -> impl Iterator<Item = Total> + 'p {
     let families = plan.experiment.names.families.iter();
-    let measured = |family: &&Family| cell.config.vms[family.first].measured;
-    families.filter(measured).map(|family| total(plan, cell, family, done))
+    families.filter_map(|family| {
+        let guests = members(cell, family);
+        let measured = cell.config.vms.get(guests.start).is_some_and(|vm| vm.measured);
+        measured.then(|| total(plan, cell, family, guests, done))
+    })
 }
 
-fn total(plan: &Plan, cell: &Cell, family: &Family, done: &[(u64, &Outcome)]) -> Total {
-    let guests = family.first..family.first + family.count;
+/// Returns the numbers of the guests of `family` in `cell`, which can have fewer than others.
+fn members(cell: &Cell, family: &Family) -> Range<usize> {
+    let vms = &cell.config.vms;
+    let is_one = |name: &str, number: usize| *name == format!("{}-{number}", family.name);
+    let first = vms.iter().position(|vm| is_one(&vm.name, 1)).unwrap_or(vms.len());
+    let count = (1..=family.count)
+        .zip(&vms[first..])
+        .take_while(|(number, vm)| is_one(&vm.name, *number));
+    first..first + count.count()
+}
+
+fn total(plan: &Plan, cell: &Cell, family: &Family, guests: Range<usize>, done: &[(u64, &Outcome)]) -> Total {
+    let count = guests.len();
     let each = |outcome: &Outcome| -> Vec<f64> {
         let vms = outcome.vms[guests.clone()].iter();
         vms.filter_map(|vm| sample(plan, vm)).collect()
@@ -38,7 +54,7 @@ fn total(plan: &Plan, cell: &Cell, family: &Family, done: &[(u64, &Outcome)]) ->
         case: cell.case.clone(),
         variant: cell.variant.clone(),
         vm: family.name.clone(),
-        guests: family.count,
+        guests: count,
         unit: plan.experiment.unit.clone(),
         mean: summary.map(|summary| summary.mean),
         sd: summary.and_then(|summary| summary.sd),

@@ -12,7 +12,7 @@ pub enum Judgment {
     Better,
     /// B is proven worse, by half a percent or more.
     Worse,
-    /// The difference is proven to be small, or what is proven is below half a percent.
+    /// The whole interval is within half a percent, or the change that is proven is.
     Equal,
     /// Every pair of samples is equal, bit for bit.
     Identical,
@@ -28,15 +28,18 @@ const SIZE_MIN: f64 = 0.005;
 impl Judgment {
     /// Returns the judgment of `comparison`. `better`: which values are better, `lower` or `higher`.
     pub fn of(comparison: &Comparison, better: &str) -> Judgment {
-        let is_small = (comparison.ratio - 1.0).abs() < SIZE_MIN;
-        // As it is shown, with three decimals.
-        let rounds_to_one = |(low, high): (f64, f64)| [low, high].iter().all(|end| (end - 1.0).abs() < 0.000_5);
+        let is_small = |ratio: f64| (ratio - 1.0).abs() < SIZE_MIN;
         match comparison.verdict {
             Verdict::Identical => Judgment::Identical,
             Verdict::TooFewSamples => Judgment::TooFewSamples,
-            _ if comparison.interval.is_some_and(rounds_to_one) => Judgment::Equal,
+            _ if comparison
+                .interval
+                .is_some_and(|(low, high)| is_small(low) && is_small(high)) =>
+            {
+                Judgment::Equal
+            }
             Verdict::NoDifferenceProven => Judgment::NotProven,
-            Verdict::Lower | Verdict::Higher if is_small => Judgment::Equal,
+            Verdict::Lower | Verdict::Higher if is_small(comparison.ratio) => Judgment::Equal,
             Verdict::Lower if better == "lower" => Judgment::Better,
             Verdict::Higher if better != "lower" => Judgment::Better,
             Verdict::Lower | Verdict::Higher => Judgment::Worse,
@@ -58,7 +61,7 @@ impl Judgment {
             Judgment::Better => "better",
             Judgment::Worse => "worse",
             Judgment::Equal => "equal",
-            Judgment::Identical => "identical, sample by sample",
+            Judgment::Identical => "another history with the same samples",
             Judgment::NotProven => "no difference proven",
             Judgment::TooFewSamples => "one sample proves nothing",
         }
@@ -92,6 +95,7 @@ mod tests {
         assert_eq!(judged(1.000_3, (1.000_1, 1.000_4), "lower"), Judgment::Equal);
         assert_eq!(judged(0.996, (0.993, 0.999), "lower"), Judgment::Equal);
         assert_eq!(judged(1.0, (0.999_6, 1.000_4), "lower"), Judgment::Equal);
+        assert_eq!(judged(1.001, (0.997, 1.004), "lower"), Judgment::Equal);
         assert_eq!(judged(1.0, (0.99, 1.01), "lower"), Judgment::NotProven);
         assert_eq!(judged(0.99, (0.985, 0.995), "lower"), Judgment::Better);
         assert_eq!(judged(0.99, (0.985, 0.995), "higher"), Judgment::Worse);

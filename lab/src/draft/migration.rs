@@ -32,6 +32,10 @@ pub struct DraftMigration {
     ///
     /// `None`: never, as QEMU.
     pub rounds_max: Option<u32>,
+    /// A live migration's copy throttles vCPUs until it converges, as QEMU's `auto-converge` does by default: vCPUs
+    /// sleep for 20 % of the time, and 10 % more each time that guests still write more than half of what is sent. It
+    /// looks once in a second at most. It needs `host.migration.bandwidth`.
+    pub auto_converge: bool,
     /// Live migration transfers KVM's MP_STATE and not the flag of a latched kick, as a VMM that forgets it.
     ///
     /// A kick taken before the halt is lost.
@@ -50,6 +54,7 @@ impl DraftMigration {
             downtime_ns: DOWNTIME_NS,
             mib_per_second: None,
             rounds_max: None,
+            auto_converge: false,
             mp_state_only: false,
             machine: None,
             host: None,
@@ -79,11 +84,13 @@ impl Draft {
             mp_state_only,
             mib_per_second,
             rounds_max,
+            auto_converge,
             ..
         } = self.migration;
         let copy = mib_per_second.map(|rate| Precopy {
             bytes_per_second: u64::from(rate) << 20,
             rounds_max,
+            auto_converge,
             log: match self.machine.cpu.has_page_log() {
                 true => DirtyLog::Hardware,
                 false => DirtyLog::WriteProtection,
@@ -120,6 +127,19 @@ impl Draft {
             if there.machine.build().is_none() {
                 let found = format!("{} Hz", there.machine.frequency_hz);
                 findings.add("host.migration.to.profile", found, "a clock that all costs fit");
+            }
+        }
+        let copies = self.migration.every_ns.is_some() && self.migration.mib_per_second.is_some();
+        if self.migration.auto_converge && !copies {
+            let expected = "false without host.migration.every and host.migration.bandwidth";
+            findings.add("host.migration.auto_converge", "true", expected);
+        }
+        for vm in self.vms.iter().filter(|_| !copies) {
+            for (key, value) in [("memory", vm.memory_mib), ("dirty_rate", vm.dirty_mib_per_second)] {
+                if let Some(value) = value {
+                    let expected = "none without host.migration.every and host.migration.bandwidth";
+                    findings.add(&format!("vm.{}.{key}", vm.name), value.to_string(), expected);
+                }
             }
         }
         let Some(every) = self.migration.every_ns else { return };

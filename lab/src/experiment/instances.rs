@@ -30,8 +30,11 @@ pub(super) fn instances(
         rest.entries.retain(|(name, _)| name != "name");
         let count = rest.entries.iter().position(|(name, _)| key == "vm" && name == "count");
         let Some(count) = count.map(|count| rest.entries.remove(count).1) else {
-            // Guests with a count move the numbers of those that follow.
-            flatten(&rest, &format!("{key}.{}", names.len()), base);
+            // The numbers of guests after those with a count depend on the cell.
+            match families.is_empty() {
+                true => flatten(&rest, &format!("{key}.{}", names.len()), base),
+                false => flatten(&rest, &format!("{key}.{name}"), base),
+            }
             names.push(name);
             continue;
         };
@@ -56,6 +59,7 @@ pub(super) fn instances(
             name,
             first: names.len(),
             count: members.len(),
+            stated: members.len(),
         });
         names.extend(members);
     }

@@ -120,7 +120,7 @@ impl Key {
                 "an AMD CPU; an Intel CPU has the machine.ple keys".to_owned()
             }
             ["vm", _, "vcpu_quota" | "vcpu_period"] => "a guest with cgroup = \"own-with-vcpu-groups\"".to_owned(),
-            ["vm", _, "shares" | "quota" | "period"] | ["vm", _, "cpu", _] => {
+            ["vm", _, "shares" | "quota" | "period" | "burst"] | ["vm", _, "cpu", _] => {
                 "a guest with cgroup = \"own\" or \"own-with-vcpu-groups\"".to_owned()
             }
             _ => "a configuration that has this parameter".to_owned(),
@@ -174,11 +174,19 @@ pub struct Family {
     pub name: String,
     /// Index of the first guest.
     pub first: usize,
-    /// Number of guests.
+    /// Number of guests, at most: the largest count that a cell has.
     pub count: usize,
+    /// Number of guests in the file.
+    pub stated: usize,
 }
 
 impl Names {
+    /// Returns the guests whose number `path` sets, as in `vm.web.count`.
+    pub(crate) fn counted(&self, path: &str) -> Option<&Family> {
+        let name = path.strip_prefix("vm.")?.strip_suffix(".count")?;
+        self.families.iter().find(|family| family.name == name)
+    }
+
     /// Returns the items that `path` names, and whether it names a single group, guest or task instead of all.
     fn resolve(&self, path: &str) -> Result<(Vec<Item>, bool), String> {
         // `guest.X` is the short form of `vm.*.X`.
@@ -278,6 +286,29 @@ fn position(path: &str) -> Result<usize, String> {
     })
 }
 
+/// Returns whether the values of the key of `path`, such as a guest's `affinity`, are lists. `false` for an unknown
+/// path.
+pub(crate) fn takes_list(path: &str) -> bool {
+    let path = path
+        .strip_prefix("guest.")
+        .map_or_else(|| path.to_owned(), |rest| format!("vm.*.{rest}"));
+    let pattern = match path.split('.').collect::<Vec<_>>()[..] {
+        [kind @ ("vm" | "group" | "task"), _, ref rest @ ..] => format!("{kind}.*.{}", rest.join(".")),
+        _ => path,
+    };
+    let is_list = |slot: Option<Slot<'_>>| {
+        matches!(
+            slot,
+            Some(Slot::Affinity(_) | Slot::Cpus(_) | Slot::Nodes(_) | Slot::Inhibits(_))
+        )
+    };
+    match position(&pattern).map(|key| &KEYS[key].target) {
+        Ok(Target::Vm(target)) => is_list(target(&mut DraftVm::new("", crate::linux::TODAY))),
+        Ok(Target::Task(target)) => is_list(target(&mut crate::draft::new_task(""))),
+        _ => false,
+    }
+}
+
 fn unknown<'a>(word: &str, known: impl IntoIterator<Item = &'a str>, prefix: &str) -> String {
     match nearest(word, known) {
         Some(meant) => format!("a known key; did you mean `{prefix}{meant}`? (`holdfast keys` lists all)"),
@@ -330,7 +361,8 @@ impl<'s> Effective<'s> {
     /// Adds a layer of `settings`. Unknown paths are reported to `findings`.
     pub(crate) fn layer(&mut self, settings: &'s [Setting], names: &Names, findings: &mut Findings) {
         let mut resolved = Vec::new();
-        for setting in settings {
+        // The number of guests is no parameter of a guest.
+        for setting in settings.iter().filter(|setting| names.counted(&setting.path).is_none()) {
             match names.resolve(&setting.path) {
                 Ok((items, _)) if items.is_empty() => {
                     let expected = "a group, guest or task that takes it: there is none";

@@ -174,7 +174,8 @@ once. Each `[[group]]`, `[[vm]]` and `[[task]]` has a `name`. A `[[group]]` is a
 groups, guests and tasks name it as their `parent`.
 
 `[[vm]]` with `count = 3` and the name `web` stands for three identical guests `web-1` to `web-3`. A path with `web`
-names all of them, one with `web-2` only that guest. Results have each guest, and their totals.
+names all of them, one with `web-2` only that guest. Results have each guest, and their totals. Cases, variants,
+sweeps and `--set` can set another number: `--sweep vm.web.count=1,2,4`.
 
 `[[cases]]` and `[[variants]]` have a `name`, optionally a `title`, and `set`, a table of keys by path: `set = {
 \"vm.*.lock\" = \"pv-ticket\" }`. A path names a group, guest or task by its name or by its number from 0, or all of

@@ -90,14 +90,7 @@ const SYNONYMS: &[(&str, &[&str])] = &[
     ),
     (
         "apic interrupts posted",
-        &[
-            "host.avic",
-            "host.x2avic",
-            "host.apicv",
-            "host.ipiv",
-            "host.vtd_posting",
-            "apic_inhibits",
-        ],
+        &["host.avic", "host.x2avic", "host.apicv", "host.ipiv", "apic_inhibits"],
     ),
     ("ipi ipis", &["vm.*.pv_send_ipi", "host.ipiv", "host.avic", "vm.*.ipi."]),
     ("tlb shootdown invlpg", &["vm.*.pv_tlb_flush", "vm.*.mmap_lock"]),
@@ -120,7 +113,7 @@ const SYNONYMS: &[(&str, &[&str])] = &[
         "start boot begin end stop",
         &["vm.*.from", "vm.*.until", "vm.*.workload"],
     ),
-    ("nested nesting", &["vm.*.inside", "host.avic_nested"]),
+    ("nested nesting", &["vm.*.inside"]),
     ("nice renice", &[".nice"]),
 ];
 
@@ -162,8 +155,8 @@ pub fn fit(words: &str, path: &str, documentation: &str) -> Option<Fit> {
     }
 }
 
-/// Returns those of the paths `known` that an unknown `path` may mean by its last component, a word of operators: at most
-/// three, of the same section.
+/// Returns those of the paths `known` that an unknown `path` may mean by its last component, a word of operators: at
+/// most three, of the same section.
 pub(super) fn meant<'k>(path: &str, known: impl Iterator<Item = &'k str> + Clone) -> Vec<&'k str> {
     let (section, word) = path.rsplit_once('.').unwrap_or(("", path));
     // `cpu.shares` is a word of two components.

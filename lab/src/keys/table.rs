@@ -149,6 +149,10 @@ static RUN: &[Key] = &[
     .range(1.0, 1e6)
     .unit("MiB/s"),
     key(
+        "host.migration.auto_converge",
+        parameter!(Draft, Run, Flag, migration.auto_converge),
+    ),
+    key(
         "host.migration.rounds",
         parameter!(Draft, Run, OptionalU32, migration.rounds_max),
     )
@@ -185,6 +189,8 @@ static MACHINE: &[Key] = &[
         "machine.topology",
         ("", Target::Machine(|machine| Some(Slot::Name(&mut machine.name)))),
     )
+    // Its value is that of the keys that it sets.
+    .form_of(&[""])
     .note(
         "File with the output of `lscpu -p` or `virsh capabilities`, relative to the experiment's folder. It sets \
          sockets, cores, threads and numbering, which then refine it. Where a socket has several last-level caches, \

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use holdfast_host::Linux;
 use holdfast_sim::Config;
 
-use super::{ReadFile, hardware};
+use super::{ReadFile, counts, hardware};
 use crate::diagnostic::{Findings, KeyFindings, Place};
 use crate::document::Value;
 use crate::draft::{Draft, DraftVm, new_task};
@@ -62,7 +62,8 @@ impl<'e> Builder<'e> {
         let experiment = self.experiment;
         let names = &experiment.names;
         let mut effective = Effective::default();
-        for layer in [&experiment.base, &case.settings, &variant.settings, set] {
+        let layers: [&[Setting]; 4] = [&experiment.base, &case.settings, &variant.settings, set];
+        for layer in layers {
             effective.layer(layer, names, self.findings);
         }
         let host_kernel = effective.host_kernel();
@@ -80,6 +81,7 @@ impl<'e> Builder<'e> {
         for (setting, taken) in effective.taken(&mut draft) {
             *self.taken.entry(std::ptr::from_ref(setting)).or_default() |= taken;
         }
+        counts::keep(&mut draft.vms, &layers, names);
         if self.findings.count() > before {
             // What several keys together get wrong may follow from a key that could not be set.
             return None;
@@ -147,12 +149,11 @@ impl<'e> Builder<'e> {
                     Some(known) => Ok(known.clone()),
                     None => (self.read)(&path),
                 };
-                let read = text.map_err(|error| format!("{name:?} ({error})")).and_then(|text| {
+                text.map_err(|error| format!("{name:?} ({error})")).and_then(|text| {
                     let read = topology::read(&text).map_err(|found| format!("{name:?}, with {found}"));
                     self.files.insert(path, text);
                     read
-                });
-                read
+                })
             }
             other => Err(other.to_string()),
         };

@@ -15,7 +15,7 @@ struct Group {
 }
 
 /// Groups in the order of the bars: work, then time that costs work, then time that costs nothing.
-const GROUPS: [Group; 11] = [
+const GROUPS: [Group; 14] = [
     Group {
         class: "c-useful",
         name: "useful work",
@@ -53,8 +53,23 @@ const GROUPS: [Group; 11] = [
     },
     Group {
         class: "c-cache",
-        name: "cache transfers",
-        causes: &["cache_transfer"],
+        name: "cache transfers and cold caches",
+        causes: &["cache_transfer", "cold_caches"],
+    },
+    Group {
+        class: "c-core",
+        name: "slowed by the core's other threads",
+        causes: &["shared_core"],
+    },
+    Group {
+        class: "c-remote",
+        name: "memory on another node",
+        causes: &["remote_memory"],
+    },
+    Group {
+        class: "c-stopped",
+        name: "stopped or throttled for live migrations",
+        causes: &["migration_stop", "migration_throttle"],
     },
     Group {
         class: "c-ready",
@@ -241,6 +256,7 @@ mod tests {
                 .iter()
                 .map(|cause| (cause.name().to_owned(), share))
                 .collect(),
+            operators: None,
             counters: Vec::new(),
             locks: Vec::new(),
             blocked: Vec::new(),

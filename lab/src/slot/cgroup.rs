@@ -30,7 +30,11 @@ pub(super) fn limit(value: &Value) -> Option<Limit> {
         None => Limit::default().period_ns,
         Some(micros) => nanos(micros).filter(|nanos| *nanos > 0)?,
     };
-    words.next().is_none().then_some(Limit { quota_ns, period_ns })
+    words.next().is_none().then_some(Limit {
+        quota_ns,
+        period_ns,
+        ..Limit::default()
+    })
 }
 
 /// Returns `limit` as `cpu.max` has it.
@@ -58,7 +62,13 @@ mod tests {
     #[test]
     fn limits_are_read_as_the_kernel_writes_them() {
         let read = |text: &str| limit(&Value::Text(text.to_owned()));
-        let of = |quota_ns, period_ns| Some(Limit { quota_ns, period_ns });
+        let of = |quota_ns, period_ns| {
+            Some(Limit {
+                quota_ns,
+                period_ns,
+                ..Limit::default()
+            })
+        };
         assert_eq!(read("200000 100000"), of(Some(200_000_000), 100_000_000));
         assert_eq!(read("max 50000"), of(None, 50_000_000));
         assert_eq!(read("max"), of(None, 100_000_000));

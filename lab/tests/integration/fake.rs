@@ -72,7 +72,7 @@ pub fn elapsed_ns(config: &Config) -> u64 {
 }
 
 /// Picoseconds that are a hundredth of the vCPUs' time.
-const PERCENT: u64 = 1_000_000_000_000;
+pub const PERCENT: u64 = 1_000_000_000_000;
 
 /// Returns an outcome that depends on nothing but `config`.
 pub fn simulate(config: &Config, _call_off: &CallOff) -> Result<Outcome, Failure> {

@@ -55,13 +55,13 @@ fn what_is_no_result_file_is_named() {
     let whole = results().to_json();
     assert!(complaint("").starts_with("r.json:1: found the end of the file"));
     let half = &whole[..whole.len() / 2];
-    assert!(complaint(half).contains("found the end of the file, expected more of a holdfast.results/1 document"));
+    assert!(complaint(half).contains("found the end of the file, expected more of a holdfast.results/2 document"));
     assert_eq!(
         complaint("{\"a\": 1}"),
-        "r.json: found no schema, expected a results file with \"schema\": \"holdfast.results/1\", as `holdfast run --out DIR` \
+        "r.json: found no schema, expected a results file with \"schema\": \"holdfast.results/2\", as `holdfast run --out DIR` \
          writes it"
     );
-    assert!(complaint(&whole.replace("results/1", "results/2")).contains("found \"schema\": \"holdfast.results/2\""));
+    assert!(complaint(&whole.replace("results/2", "results/3")).contains("found \"schema\": \"holdfast.results/3\""));
     assert!(complaint(&whole.replace("\"complete\"", "\"finished\"")).contains("missing field `complete`"));
     assert!(
         complaint(&whole.replacen("22.0", "-22.0", 1)).contains("found the sample -22, expected a positive number")
@@ -109,6 +109,18 @@ fn a_file_that_contradicts_itself_is_refused() {
             case.lost_time.insert("b".to_owned(), 1.0);
         },
         "lost_time.a: found -1, expected a share",
+    );
+    // Figures that the samples do not give.
+    refused(
+        &|case| case.mean = case.mean.map(|mean| mean * 1.001),
+        "found the mean 2",
+    );
+    refused(&|case| case.sd = None, "found the sd null, expected ");
+    refused(&|case| case.median = case.max, "found the median ");
+    refused(&|case| case.lengths_ns[1] += 1_000_000, "which the run's length gives");
+    refused(
+        &|case| case.history_hashes[0] = "0".repeat(16),
+        "found the history hash ",
     );
     // A terminal would execute this sequence.
     refused(

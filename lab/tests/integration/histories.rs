@@ -37,7 +37,7 @@ const SCALES: &[(&str, f64)] = &[
 ];
 
 /// Many settings, each in three mixtures of workloads.
-const SETTINGS: Shipped = Shipped {
+pub const SETTINGS: Shipped = Shipped {
     name: "settings",
     file: "settings.toml",
     text: include_str!("histories/settings.toml"),

@@ -99,7 +99,7 @@ fn run(kernel: &MeasuredKernel, operation: Operation, times: u32) -> Outcome {
             bare_metal: false,
             inside: None,
             stay: Default::default(),
-            vmm_period_ns: None,
+            vmm: holdfast_sim::VmmConfig::default(),
         }],
         tasks: Vec::new(),
         seed: 1,

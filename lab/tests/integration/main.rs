@@ -8,6 +8,7 @@ mod book;
 mod coverage;
 mod directed_yield;
 mod documents;
+mod every_key;
 mod everywhere;
 mod explained;
 mod files;

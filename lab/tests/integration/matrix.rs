@@ -1,7 +1,6 @@
 //! Variants by guests, and parts of results.
 
 use holdfast_lab::compare::{self, Judgment, Matrix};
-use holdfast_lab::display;
 use holdfast_lab::filter::Filter;
 use holdfast_lab::report;
 use holdfast_lab::results::{Case, Results, Total};

@@ -36,15 +36,14 @@ unit = "%"
 source = "nowhere"
 "#;
 
-/// Returns an outcome of [`fake::simulate`], a thousand times as long, with half a pCPU more for each seed. Its guests
+/// Returns an outcome of [`fake::simulate`] with half a pCPU more for each seed. Its guests
 /// take free locks for 5 of their 100 units of time.
 fn simulate(config: &Config, call_off: &CallOff) -> Result<Outcome, Failure> {
     let mut outcome = fake::simulate(config, call_off)?;
     for vm in &mut outcome.vms {
         vm.counters.insert("cpu_permille".to_owned(), 500 * config.seed);
-        vm.counters.insert("lock.at_once_ns".to_owned(), 5);
-        vm.lost_time_ps.values_mut().for_each(|picos| *picos *= 1_000);
-        vm.vcpu_time_ps *= 1_000;
+        vm.counters
+            .insert("lock.at_once_ns".to_owned(), 5 * fake::PERCENT / 1_000);
     }
     Ok(outcome)
 }

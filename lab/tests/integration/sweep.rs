@@ -2,6 +2,7 @@
 
 use holdfast_lab::collect;
 use holdfast_lab::experiment::Experiment;
+use holdfast_lab::figure::figures;
 use holdfast_lab::filter::Filter;
 use holdfast_lab::options::Options;
 use holdfast_lab::plan::Plan;
@@ -116,7 +117,7 @@ fn identical_guests_are_one_curve() {
     };
     let results = results_of(&Plan::new(experiment, &options).expect("valid"));
     assert_eq!(results.cases.len(), 3 * 8);
-    let figures = sweep::figures(&results);
+    let figures = figures(&results);
     assert_eq!(figures.len(), 8);
     assert!(figures.iter().all(|figure| figure.vm() == "3 x build"));
     assert_eq!(figures[0].samples().values, results.totals[0].samples);

@@ -421,7 +421,7 @@ fn an_identity_depends_on_parameters_seed_and_build() {
         ..Options::default()
     };
     for other in [
-        ids(&set("host.hz=250"), BUILD),
+        ids(&set("host.hz=100"), BUILD),
         ids(&set("machine.costs.hypercall=\"1 us\""), BUILD),
         ids(&Options::default(), OTHER),
     ] {

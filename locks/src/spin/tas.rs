@@ -43,9 +43,9 @@ impl<const LOOKS: bool> Described for TestAndSet<LOOKS> {
     const CPUS_MAX: u32 = u32::MAX;
     const MAY_BE_FREED_AT_ONCE: bool = true;
     const ORIGIN: &'static str = if LOOKS {
-        "in no kernel"
-    } else {
         "of guests without PV locks since Linux 4.2 (`virt_spin_lock`)"
+    } else {
+        "in no kernel"
     };
 }
 

@@ -116,7 +116,7 @@ class Experiment:
         for key, value in self.settings:
             words += ["--set", f"{key}={_value(value)}"]
         for key, values in self.sweeps:
-            words += ["--sweep", f"{key}={','.join(_value(value) for value in values)}"]
+            words += ["--sweep", f"{key}={','.join(_quoted(value) for value in values)}"]
         return words
 
     def to_dict(self) -> dict[str, Any]:
@@ -249,6 +249,12 @@ def _several(values: Any) -> tuple[Any, ...]:
 
 def _toml(definition: dict[str, Any]) -> str:
     return str(needed("tomli_w", "all").dumps(definition))
+
+
+def _quoted(value: Any) -> str:
+    """Returns a value as an option with several values takes it."""
+    text = _value(value)
+    return json.dumps(text) if isinstance(value, str) and any(letter in text for letter in ",[]{}\"'") else text
 
 
 def _value(value: Any) -> str:

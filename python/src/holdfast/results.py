@@ -87,7 +87,7 @@ class Results:
         object.__setattr__(self, "document", json.loads(self.text))
 
     document: dict[str, Any] = field(init=False, repr=False)
-    """The document, schema `holdfast.results/1`."""
+    """The document, schema `holdfast.results/2`."""
 
     @property
     def complete(self) -> bool:
@@ -241,6 +241,29 @@ class Results:
         """Returns one row for each guest and cause: the share of the vCPUs' time."""
         return self._long("lost_time", "cause", "share", background)
 
+    def operators(self, *, background: bool = False) -> list[dict[str, Any]]:
+        """Returns one row for each guest: CPU ready, steal, longest waits, throttled periods, exits per second."""
+        varied = self.varied()
+        guests = [(case, True) for case in self.document["cases"]]
+        if background:
+            guests += [(guest, False) for guest in self.document["background"]]
+        found = [guest.get("operators") or {} for guest, _ in guests]
+        names = list(dict.fromkeys(name for figures in found for name in figures if name != "exits_per_second"))
+        kinds = sorted({kind for figures in found for kind in figures.get("exits_per_second", {})})
+        return [
+            {
+                "experiment": self.document["experiment"],
+                "case": guest["case"],
+                "variant": guest["variant"],
+                "vm": guest["vm"],
+                "measured": measured,
+                **varied.get((guest["case"], guest["variant"]), {}),
+                **{name: figures.get(name) for name in names},
+                **{f"exits_per_second.{kind}": figures.get("exits_per_second", {}).get(kind) for kind in kinds},
+            }
+            for (guest, measured), figures in zip(guests, found, strict=True)
+        ]
+
     def counters(self, *, background: bool = False) -> list[dict[str, Any]]:
         """Returns one row for each guest and counter: the mean over the runs."""
         return self._long("counters", "counter", "mean", background)
@@ -258,6 +281,7 @@ class Results:
             "samples": lambda: part.samples(),
             "lost_time": lambda: part.lost_time(background=background),
             "counters": lambda: part.counters(background=background),
+            "operators": lambda: part.operators(background=background),
             "costs": lambda: part.costs(),
         }
         if table not in tables:
@@ -267,7 +291,7 @@ class Results:
     def to_pandas(
         self, table: str = "samples", *, background: bool = False, where: Mapping[str, Any] | None = None
     ) -> Any:
-        """Returns a tidy pandas frame of `samples`, `lost_time`, `counters` or `costs`; provenance in `.attrs`.
+        """Returns a tidy pandas frame of `samples`, `lost_time`, `counters`, `operators` or `costs`; provenance in `.attrs`.
 
         `where` chooses a part, as the method of that name does.
         """
@@ -433,6 +457,8 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     shown["95 % interval"] = interval and f"{interval[0]:.3f} to {interval[1]:.3f}"
     shown["verdict"] = str(shown.pop("judgment", None) or "no samples").replace("-", " ")
     shown.pop("better", None)
+    if shown.pop("same history", False):
+        shown["verdict"] = "the same history"
     return shown
 
 

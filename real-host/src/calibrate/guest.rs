@@ -141,7 +141,7 @@ fn call(host: &Host) -> Result<Sampled, Lost> {
         lasting: true,
     };
     let mut samples = Vec::new();
-    if let Some(config) = kernel::config(&shipped::default_machine(), host) {
+    if let Some(config) = kernel::config(&shipped::generic_machine(), host) {
         for _ in 0..CALL_RUNS {
             match attempt(None, &config, LIMIT, &CallOff::new()) {
                 Ok(report) => samples.extend(kernel::time(&outcome(report))),

@@ -237,7 +237,7 @@ mod tests {
     use holdfast_lab::shipped;
 
     fn calibration(cpu: String, ns: f64) -> Calibration {
-        let base = shipped::default_machine();
+        let base = shipped::generic_machine();
         let sampled = Sampled::of(vec![ns]).expect("a sample");
         let parameters = vec![Parameter {
             name: "rmw_hit",

@@ -64,7 +64,7 @@ pub fn machine_of(profile: &MachineProfile, host: &Host) -> Option<Config> {
         bare_metal: true,
         inside: None,
         stay: Default::default(),
-        vmm_period_ns: None,
+        vmm: holdfast_sim::VmmConfig::default(),
     };
     Some(Config {
         machine,

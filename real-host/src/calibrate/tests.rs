@@ -28,7 +28,7 @@ const UNIT_NS: f64 = 100.0;
 
 /// Returns the profile from which a calibration starts.
 fn base() -> MachineProfile {
-    let mut profile = shipped::default_machine();
+    let mut profile = shipped::generic_machine();
     super::profile::join(&mut profile);
     profile
 }

@@ -246,7 +246,10 @@ pub fn halting(files: &Files, checks: &mut Vec<Check>) {
     let value = |name: &str| files.number(&parameter("kvm", name));
     checks.push(match value("halt_poll_ns") {
         Some(0) => Check::note("halting", "halt polling", "off")
-            .means("every halt gives up the CPU at once; on a host with idle CPUs each wakeup costs 5-7 us more")
+            .means(
+                "every halt gives up the CPU at once; on a host with idle CPUs each wakeup costs 5-7 us more, and under \
+                 lazy preemption a woken vCPU then waits for the tick of a busy CPU (docs/findings/lazy-preemption.md)",
+            )
             .change("echo 200000 > /sys/module/kvm/parameters/halt_poll_ns"),
         Some(ns) => {
             let setting = |name: &str| value(name).map_or_else(|| "?".to_owned(), |value| value.to_string());

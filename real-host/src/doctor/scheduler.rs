@@ -112,6 +112,12 @@ fn tick(files: &Files) -> Check {
 
 fn preemption(files: &Files) -> Check {
     match files.line("/sys/kernel/debug/sched/preempt") {
+        Some(found) if found.contains("(lazy)") => Check::lacking("scheduler", "preemption", found)
+            .means(
+                "a halted vCPU that an interrupt wakes on a busy CPU waits for the running thread's next exit or tick: \
+                 50 times as long on 6.18, 8 times on 7.3 (docs/findings/lazy-preemption.md); halt polling hides it",
+            )
+            .change("preempt=full on the kernel's command line, or echo full > /sys/kernel/debug/sched/preempt"),
         Some(found) => Check::note("scheduler", "preemption", found),
         None => Check::unknown("scheduler", "preemption", "not reported")
             .means("it is not known where a thread in the kernel can be preempted")

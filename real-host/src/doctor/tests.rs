@@ -7,9 +7,17 @@ use proptest::prelude::*;
 use super::*;
 
 /// All files that the examination reads.
-const PATHS: [&str; 38] = [
+const PATHS: [&str; 46] = [
     "/dev/kvm",
     "/proc/cpuinfo",
+    "/proc/stat",
+    "/proc/pressure/cpu",
+    "/proc/sys/kernel/numa_balancing",
+    "/proc/9/cmdline",
+    "/proc/9/task/9/comm",
+    "/proc/9/task/9/status",
+    "/proc/9/task/9/schedstat",
+    "/proc/9/task/9/cgroup",
     "/proc/sys/kernel/osrelease",
     "/proc/sys/kernel/sched_autogroup_enabled",
     "/proc/config",

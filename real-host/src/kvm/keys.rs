@@ -153,6 +153,7 @@ fn of_guest(vm: &Vm, is_stock: bool) -> Vec<(&'static str, &'static str)> {
         "numa" if is_stock && !vm.domains.is_empty() => "the VMM gives a stock Linux no table of NUMA nodes";
         "shares" if weighs => GROUPS;
         "quota" if quota.is_some() => GROUPS;
+        "burst" if quota.is_some_and(|quota| quota.burst_ns > 0) => GROUPS;
         "vcpu_quota" if vcpu_quota.is_some() => GROUPS;
     }
 }
@@ -160,8 +161,12 @@ fn of_guest(vm: &Vm, is_stock: bool) -> Vec<(&'static str, &'static str)> {
 /// Returns the refused keys of migrations.
 fn of_migration(config: &Config) -> Vec<(&'static str, &'static str)> {
     let copies = config.migration.is_some_and(|migration| migration.copy.is_some());
+    let converges = config
+        .migration
+        .is_some_and(|migration| migration.copy.is_some_and(|copy| copy.auto_converge));
     let elsewhere = config.migration.is_some() && config.destination.is_some();
     refused! {
+        "host.migration.auto_converge" if converges => "nothing is copied";
         "host.migration.bandwidth" if copies => "the new VM has the same memory, and nothing is copied";
         "host.migration.to" if elsewhere => "guests migrate to new VMs of this host";
     }

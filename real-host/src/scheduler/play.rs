@@ -177,6 +177,7 @@ fn build(scenario: &Scenario, kind: SchedulerKind) -> Result<(Host, Vec<Actor>),
             let quota = Quota {
                 quota_ns: u64::from(group.quota_us) * 1_000,
                 period_ns: u64::from(group.period_us) * 1_000,
+                burst_ns: 0,
             };
             host.set_quota(id, quota)?;
         }

@@ -164,7 +164,7 @@ fn run(args: &KvmRunArgs) -> Result<Done> {
         false => finish(&results),
     };
     let filter = args.results.filter();
-    show_results(&plan, &results, kept, args.results.format, &filter)?;
+    show_results(&plan, &results, folder, args.results.format, &filter)?;
     written?;
     Ok(done)
 }

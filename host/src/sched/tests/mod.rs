@@ -26,6 +26,7 @@ use super::policy::Arrival;
 use super::weight::MIN_SHARES;
 use super::*;
 use crate::boundary::{Command, Nanos, PcpuId};
+use crate::config::Quota;
 use crate::step::Step;
 
 const MS: u64 = 1_000_000;
@@ -390,5 +391,14 @@ fn sockets_are_balanced_before_one_is_full() {
             pulls,
             "{threads} threads: {verdict:?}"
         );
+    }
+}
+
+/// Returns a quota without bursts.
+fn quota_of(quota_ns: u64, period_ns: u64) -> Quota {
+    Quota {
+        quota_ns,
+        period_ns,
+        burst_ns: 0,
     }
 }

@@ -5,6 +5,7 @@ use super::super::fault::Fault;
 use super::super::quota::Bandwidth;
 use super::rig::{ALL, Habit, Rig};
 use super::*;
+use crate::config::Quota;
 use crate::timers::Timer;
 
 const PERIOD: u64 = 100 * MS;
@@ -38,7 +39,7 @@ proptest! {
             rig.watch = Some(Scheduler::check);
             let quota = (quota * MS).min(PERIOD * u64::from(pcpus));
             let limited = rig.sched.add_group(None, 1024).expect("a group");
-            rig.sched.set_quota(limited, quota, PERIOD);
+            rig.sched.set_quota(limited, quota_of(quota, PERIOD));
             let group = if nested { rig.sched.add_group(Some(limited), 1024).expect("a group") } else { limited };
             let tasks: Vec<TaskId> = (0..threads).map(|_| rig.add(0, group, None, Habit::HOG)).collect();
             (0..others).for_each(|_| { rig.add(0, ROOT, None, Habit::HOG); });
@@ -72,8 +73,8 @@ fn a_parents_quota_binds_its_children() {
         rig.watch = Some(Scheduler::check);
         let parent = rig.sched.add_group(None, 1024).expect("a group");
         let child = rig.sched.add_group(Some(parent), 1024).expect("a group");
-        rig.sched.set_quota(parent, 20 * MS, PERIOD);
-        rig.sched.set_quota(child, 150 * MS, PERIOD);
+        rig.sched.set_quota(parent, quota_of(20 * MS, PERIOD));
+        rig.sched.set_quota(child, quota_of(150 * MS, PERIOD));
         let tasks: Vec<TaskId> = (0..4).map(|_| rig.add(0, child, None, Habit::HOG)).collect();
         let got: u64 = by_period(&mut rig, &tasks, 20).iter().sum();
         assert!(
@@ -113,7 +114,7 @@ proptest! {
             for quota in &levels {
                 let group = rig.sched.add_group(groups.last().copied(), 1024).expect("a group");
                 if let &Some((quota, periods)) = quota {
-                    rig.sched.set_quota(group, quota * MS, periods * 40 * MS);
+                    rig.sched.set_quota(group, quota_of(quota * MS, periods * 40 * MS));
                 }
                 groups.push(group);
             }
@@ -130,7 +131,7 @@ proptest! {
 fn a_throttled_thread_is_no_target() {
     let mut rig = Rig::new(SchedulerKind::Cfs33, 1, 1000);
     let group = rig.sched.add_group(None, 1024).expect("a group");
-    rig.sched.set_quota(group, 10 * MS, PERIOD);
+    rig.sched.set_quota(group, quota_of(10 * MS, PERIOD));
     let limited = rig.add(0, group, None, Habit::HOG);
     rig.add(0, ROOT, None, Habit::HOG);
     rig.run_until(90 * MS);
@@ -146,7 +147,7 @@ fn each_period_ends_once() {
     for kind in quota_kinds() {
         let mut rig = Rig::new(kind, 1, 1000);
         let group = rig.sched.add_group(None, 1024).expect("a group");
-        rig.sched.set_quota(group, 10 * MS, PERIOD);
+        rig.sched.set_quota(group, quota_of(10 * MS, PERIOD));
         rig.add(0, group, None, Habit::HOG);
         for ended in 1..10 {
             rig.run_until(ended * PERIOD + PERIOD / 2);
@@ -162,7 +163,7 @@ fn what_one_pcpu_does_not_need_another_gets() {
     let got = |fault| {
         let mut rig = Rig::new(SchedulerKind::Cfs33, 2, 1000).plant(fault);
         let group = rig.sched.add_group(None, 1024).expect("a group");
-        rig.sched.set_quota(group, 12 * MS, PERIOD);
+        rig.sched.set_quota(group, quota_of(12 * MS, PERIOD));
         let hog = rig.add(0, group, Some(1), Habit::HOG);
         let nap = Habit {
             busy: 10_000,
@@ -184,7 +185,7 @@ fn what_one_pcpu_does_not_need_another_gets() {
 fn a_period_that_fills_nothing_shows() {
     let mut rig = Rig::new(SchedulerKind::Cfs33, 1, 1000).plant(Some(Fault::QuotaNotRefilled));
     let group = rig.sched.add_group(None, 1024).expect("a group");
-    rig.sched.set_quota(group, 10 * MS, PERIOD);
+    rig.sched.set_quota(group, quota_of(10 * MS, PERIOD));
     let task = rig.add(0, group, None, Habit::HOG);
     let got = by_period(&mut rig, &[task], 5);
     assert!(got[0] >= 10 * MS, "the first period has its quota: {got:?}");
@@ -200,8 +201,8 @@ fn a_child_may_be_filled_while_its_parent_is_throttled() {
         rig.watch = Some(Scheduler::check);
         let parent = rig.sched.add_group(None, 1024).expect("a group");
         let child = rig.sched.add_group(Some(parent), 1024).expect("a group");
-        rig.sched.set_quota(parent, 30 * MS, PERIOD);
-        rig.sched.set_quota(child, 6 * MS, 20 * MS);
+        rig.sched.set_quota(parent, quota_of(30 * MS, PERIOD));
+        rig.sched.set_quota(child, quota_of(6 * MS, 20 * MS));
         let limited: Vec<TaskId> = (0..2).map(|_| rig.add(0, child, None, Habit::HOG)).collect();
         let sibling = rig.add(0, parent, Some(0), Habit::HOG);
         for round in 1..200 {
@@ -221,7 +222,7 @@ fn pool(slice_ns: u64, left: i64, change: impl FnOnce(&mut Bandwidth)) -> (Bench
     config.sched.bandwidth_slice_ns = slice_ns;
     let mut bench = Bench::new(&config, 1, 2);
     let group = bench.sched.add_group(None, 1024).expect("a group");
-    bench.sched.set_quota(group, 40 * MS, PERIOD);
+    bench.sched.set_quota(group, quota_of(40 * MS, PERIOD));
     let queues = [0, 1].map(|pcpu| bench.sched.hierarchy.queue_of(group, pcpu));
     bench.now = 50 * MS;
     bench.sched.begin(bench.now);
@@ -394,7 +395,7 @@ proptest! {
         let pcpus = debts.len() as u32;
         let mut bench = Bench::new(&HostConfig::linux_3_3(), 1, pcpus);
         let group = bench.sched.add_group(None, 1024).expect("a group");
-        bench.sched.set_quota(group, quota, PERIOD);
+        bench.sched.set_quota(group, quota_of(quota, PERIOD));
         let queues: Vec<QueueId> = (0..pcpus).map(|pcpu| bench.sched.hierarchy.queue_of(group, pcpu)).collect();
         bench.sched.begin(PERIOD);
         let hierarchy = &mut bench.sched.hierarchy;
@@ -422,5 +423,41 @@ proptest! {
         let bandwidth = bench.sched.hierarchy.groups[group].bandwidth.as_ref().expect("a quota");
         prop_assert_eq!(bandwidth.pool, rest);
         prop_assert!(!bandwidth.slack);
+    }
+}
+
+#[test]
+fn a_burst_uses_what_earlier_periods_left() {
+    for kind in [SchedulerKind::Cfs61, SchedulerKind::Eevdf612] {
+        let used = |burst_ns: u64| {
+            let mut rig = Rig::new(kind, 1, 1000);
+            let group = rig.sched.add_group(None, 1024).expect("a group");
+            let quota = quota_of(20 * MS, PERIOD);
+            rig.sched.set_quota(group, Quota { burst_ns, ..quota });
+            // It sleeps for three periods, and then wants half of one.
+            let habit = Habit {
+                busy: 50 * MS,
+                sleep: 300 * MS,
+            };
+            let task = rig.add(0, group, None, habit);
+            let by_period = by_period(&mut rig, &[task], 30);
+            let counts = rig.sched.throttling(group, rig.now).expect("a quota");
+            (by_period.into_iter().max().unwrap_or(0), counts)
+        };
+        let ((most, without), (most_with, with)) = (used(0), used(20 * MS));
+        assert!(most <= 22 * MS, "{kind:?}: {most} ns without a burst");
+        assert!(
+            (35 * MS..=42 * MS).contains(&most_with),
+            "{kind:?}: {most_with} ns with a burst of 20 ms"
+        );
+        assert_eq!((without.bursts, without.burst_ns), (0, 0));
+        assert!(
+            with.bursts > 0 && with.burst_ns <= with.bursts * 20 * MS,
+            "{kind:?}: {with:?}"
+        );
+        assert!(
+            with.throttled_ns < without.throttled_ns,
+            "{kind:?}: {with:?} {without:?}"
+        );
     }
 }

@@ -79,7 +79,7 @@ fn a_refilled_group_reschedules_an_idle_pcpu_that_it_gives_work() {
     for (busy, has_work) in [(false, true), (true, true), (false, false)] {
         let mut bench = Bench::of(SchedulerKind::Cfs33, 2);
         let group = bench.sched.add_group(None, 1024).expect("a group");
-        bench.sched.set_quota(group, MS, 100 * MS);
+        bench.sched.set_quota(group, quota_of(MS, 100 * MS));
         let task = add(&mut bench, group, 1);
         // It uses its quota up, and more.
         bench.now = 50 * MS;
@@ -251,7 +251,7 @@ fn a_change_of_throttling_is_reported_once_however_many_levels_are_throttled() {
     let outer = bench.sched.add_group(None, 1024).expect("a group");
     let inner = bench.sched.add_group(Some(outer), 1024).expect("a group");
     for group in [outer, inner] {
-        bench.sched.set_quota(group, MS, 100 * MS);
+        bench.sched.set_quota(group, quota_of(MS, 100 * MS));
     }
     let task = add(&mut bench, inner, 0);
     let queues = [outer, inner].map(|group| bench.sched.hierarchy.groups[group].queues[0].expect("a queue"));

@@ -5,8 +5,9 @@
 //! virtualizes them. Where hardware differs from the emulated LAPIC by its manual, the reference says so
 //! (`reference/hardware.rs`).
 //!
-//! Programs are random, over several vCPUs of two VMs: register writes, interrupt commands, MSIs, CR8, STI and CLI, HLT, mode switches. After every [`Act`] all come to rest: who can take an interrupt has
-//! taken it, into a handler that runs with interrupts masked until the program says otherwise.
+//! Programs are random, over several vCPUs of two VMs: register writes, interrupt commands, MSIs, CR8, STI and CLI,
+//! HLT, mode switches. After every [`Act`] all come to rest: who can take an interrupt has taken it, into a handler
+//! that runs with interrupts masked until the program says otherwise.
 
 mod driven;
 mod fault;

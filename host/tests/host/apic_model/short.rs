@@ -34,10 +34,7 @@ struct Both {
 impl Both {
     /// Returns a pair in which the LAPICs of the first VM are on. All vCPUs have interrupts masked.
     fn new(part: Part) -> Both {
-        let setup = Setup {
-            part,
-            ..Setup::default()
-        };
+        let setup = Setup { part };
         let mut both = Both {
             reference: Reference::new(setup),
             driven: Driven::new(setup, Fault::None),
@@ -294,7 +291,7 @@ proptest! {
             (0..3).map(|vcpu| source.driven.host.save_vcpu(VcpuId(vcpu), Nanos(0))).collect();
         saved[1].guest.interrupts_enabled = true;
         saved[1].guest.cr8 = task >> 4;
-        let setup = Setup { part: to, ..Setup::default() };
+        let setup = Setup { part: to };
         let mut driven = Driven::restored(setup, Fault::None, &saved);
         prop_assert_eq!(driven.is_virtualized(1), to != Part::None);
         // Vectors in IRR that are not in the page were posted.

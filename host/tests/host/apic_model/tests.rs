@@ -63,10 +63,7 @@ proptest! {
 
 /// Runs many programs of each shape. Returns how many interrupts were taken.
 fn run_many(part: Part, fault: Fault) -> Result<usize, String> {
-    let setup = Setup {
-        part,
-        ..Setup::default()
-    };
+    let setup = Setup { part };
     let mut rng = Rng(5);
     let mut taken = 0;
     for round in 0..60 {

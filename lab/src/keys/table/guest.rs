@@ -32,6 +32,7 @@ choices!(Idle {
     "halt" => Idle::Halt,
     "poll" => Idle::Poll,
     "haltpoll" => Idle::HaltPoll,
+    "poll-timer" => Idle::PollTimer,
 });
 
 choices!(VmGroup {
@@ -95,6 +96,12 @@ pub(super) static GUEST: &[Key] = &[
     key("vm.*.from", vm!(Nanos, from_ns)),
     key("vm.*.until", vm!(OptionalNanos, until_ns)).note("\"auto\" keeps it. Such a guest is not measured."),
     key("vm.*.vmm_period", vm!(OptionalNanos, vmm_period_ns)),
+    key("vm.*.memory", vm!(OptionalU32, memory_mib))
+        .range(1.0, 67_108_864.0)
+        .unit("MiB"),
+    key("vm.*.dirty_rate", vm!(OptionalU32, dirty_mib_per_second))
+        .range(1.0, 1e6)
+        .unit("MiB/s"),
     key("vm.*.bare_metal", vm!(Flag, bare_metal))
         .note("Keys of guests and vCPUs (vcpus, hz, pv_unhalt) do not apply to it."),
     key("vm.*.inside", vm!(Guest, inside)).note(
@@ -138,7 +145,8 @@ pub(super) static GUEST: &[Key] = &[
     key("vm.*.pcid", vm!(OptionalFlag, boot.kernel.pcid)),
     key("vm.*.idle", vm!(Choice, boot.kernel.idle)).note(
         "\"halt\" is HLT, or MWAIT where the host leaves that to the guest (cpu_pm). \"poll\" is the boot option \
-         idle=poll. \"haltpoll\" polls for up to 200 us and then halts (poll_control).",
+         idle=poll. \"haltpoll\" polls for up to 200 us and then halts (poll_control). \"poll-timer\" reads a timer that the VMM \
+         emulates, as an old Windows does with the ACPI PM timer: each read goes to the VMM.",
     ),
     key("vm.*.fresh_memory", vm!(Flag, boot.kernel.fresh_memory)),
     key("vm.*.ttwu_queue", vm!(Flag, boot.kernel.ttwu_queue)),
@@ -192,6 +200,9 @@ pub(super) static GUEST: &[Key] = &[
     key("vm.*.cpu.max", own!(CpuMax, limit))
         .form_of(&["quota", "period"])
         .note("The keys quota and period as in the file `cpu.max` of cgroup v2."),
+    key("vm.*.burst", own!(Nanos, limit.burst_ns)).note(
+        "It applies to the guest's own task group (`cpu.max.burst`, Linux 5.14), and needs a quota.",
+    ),
     key("vm.*.vcpu_quota", vcpu!(OptionalNanos, vcpu_limit.quota_ns)).note(
         "It applies to each vCPU's task group (libvirt `vcpu_quota`), which needs cgroup = \"own-with-vcpu-groups\".",
     ),

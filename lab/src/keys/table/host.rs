@@ -19,11 +19,23 @@ impl Choice for PauseHandling {
     }
 
     fn name(&self) -> &'static str {
-        match self.exit {
-            PauseExit::None => "none",
-            PauseExit::Sleep { .. } => "sleep-100us",
-            PauseExit::DirectedYield => "directed-yield-2011",
-        }
+        // Other keys refine the window.
+        let refined = |preset: &PauseHandling| {
+            let mut preset = *preset;
+            preset.window = self.window;
+            preset
+        };
+        let found = PauseHandling::PRESETS
+            .iter()
+            .find(|(_, preset)| refined(preset) == *self);
+        found.map_or_else(
+            || match self.exit {
+                PauseExit::None => "none",
+                PauseExit::Sleep { .. } => "sleep-100us",
+                PauseExit::DirectedYield => "directed-yield-2011",
+            },
+            |(name, _)| *name,
+        )
     }
 
     fn choose(&mut self, name: &str) -> bool {
@@ -56,7 +68,7 @@ pub(super) static HOST: &[Key] = &[
     )
     .note(
         "It sets scheduler and preempt, pause_exit, halt_poll and halt_poll_shrink, hz, avic, x2avic, avic_hybrid, \
-         idle_hlt, apicv, ipiv and vtd_posting (where the CPU has them), and what guests are offered. These keys then \
+         idle_hlt, apicv and ipiv (where the CPU has them), and what guests are offered. These keys then \
          refine it, in whatever order the file has them. `run` says which do.",
     ),
     key("host.hz", host!(U32, hz)).range(10.0, 10_000.0).unit("1/s"),

@@ -89,6 +89,7 @@ pub(super) static GROUP: &[Key] = &[
     key("group.*.shares", group!(U64, shares)).range(2.0, 262_144.0),
     key("group.*.quota", group!(OptionalNanos, limit.quota_ns))
         .note("It counts all pCPUs (`cpu.cfs_quota_us`): from 1 ms to one period for each pCPU."),
+    key("group.*.burst", group!(Nanos, limit.burst_ns)).note("In Linux `cpu.max.burst`, since 5.14. It needs a quota."),
     key("group.*.period", group!(Nanos, limit.period_ns)).note("In Linux `cpu.cfs_period_us`."),
     key(
         "group.*.cpu.weight",

@@ -101,3 +101,33 @@ fn a_key_that_nothing_takes_is_refused_however_it_is_set() {
     let grouped = SMALL.replace("{ \"vm.*.lock\"", "{ \"vm.build.cgroup\" = \"own\", \"vm.*.lock\"");
     plan_with(&grouped, &set("vm.*.quota=10ms")).unwrap_or_else(|problems| panic!("{problems}"));
 }
+
+#[test]
+fn the_number_of_guests_can_be_swept() {
+    let options = Options {
+        sweep: vec!["vm.build.count=1,5".to_owned()],
+        set: vec!["vm.build-1.vcpus=3".to_owned()],
+        variants: vec!["ticket".to_owned()],
+        ..Options::default()
+    };
+    let planned = plan_with(&three(), &options).expect("valid options");
+    let of = |cell: usize| {
+        let vms = &planned.cells[cell].config.vms;
+        vms.iter().map(|vm| (vm.name.as_str(), vm.vcpus)).collect::<Vec<_>>()
+    };
+    assert_eq!(of(0), [("build-1", 3), ("noise", 2)]);
+    let builds = ["build-1", "build-2", "build-3", "build-4", "build-5"];
+    let five: Vec<(&str, u32)> = builds.into_iter().zip([3, 4, 4, 4, 4]).chain([("noise", 2)]).collect();
+    assert_eq!(of(1), five);
+    for wrong in ["0", "257", "\"many\""] {
+        let options = Options {
+            set: vec![format!("vm.build.count={wrong}")],
+            ..Options::default()
+        };
+        let refused = plan_with(&three(), &options).expect_err(wrong).to_string();
+        assert!(
+            refused.contains("vm.build.count: ") && refused.contains("1 to 256 guests"),
+            "{refused}"
+        );
+    }
+}

@@ -126,6 +126,9 @@ macro_rules! orderings {
 }
 
 orderings! {
+    of_test_and_set: ["tas.rs"] => [
+        twice::<Tas>(3), try_lock::<Tas>(), queue::<Tas>(3, 2), twice::<Ttas>(3), try_lock::<Ttas>(), queue::<Ttas>(3, 2),
+    ];
     of_pv_ticket: ["pv_ticket.rs", "paravirt.rs"] => [
         once::<PvTicket>(6), twice::<PvTicket>(2), try_lock::<PvTicket>(), equal_tickets::<PvTicket>(),
     ];

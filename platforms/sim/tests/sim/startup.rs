@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use holdfast_abi::lapic;
 use holdfast_guest::{Cpu, GuestImage, Machine, Report};
-use holdfast_locks::{Budget, CpuId, Paravirt, Platform, Word};
+use holdfast_locks::{Budget, CpuId, LockKind, Paravirt, Platform, Word};
 use holdfast_sim::{CallOff, Config, Outcome, SimCpu, SimMachine, run, run_images};
 use holdfast_workloads::{Boot, Kernbench, Workload};
 
@@ -25,6 +25,8 @@ fn build(vcpus: u32, waits_for_sipi: bool) -> Config {
         }),
         ..Boot::default()
     };
+    // With ticket locks only one of two runs that are compared may fall into a convoy.
+    config.vms[0].boot.kernel.lock = LockKind::HybridPvQspin;
     config
 }
 

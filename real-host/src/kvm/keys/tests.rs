@@ -22,8 +22,11 @@ const REFUSED: &[&str] = &[
     "apic_inhibits",
     "bare_metal",
     "boot.exits",
+    "burst",
     "cpu_pm",
+    "dirty_rate",
     "inside",
+    "memory",
     "netperf.transactions",
     "nic",
     "parent",
@@ -36,6 +39,8 @@ const REFUSED: &[&str] = &[
 
 /// Keys of the run that are honored.
 const HONORED: &[&str] = &[
+    // Guests are offered what this version knows.
+    "host.kernel",
     "host.migration.downtime",
     "host.migration.every",
     "host.migration.mp_state_only",
@@ -82,7 +87,7 @@ fn other_value(key: &Key, value: &Value) -> String {
         "vm.*.numa" => return "[0, 1]".to_owned(),
         "vm.*.apic_inhibits" => return "[\"sev\"]".to_owned(),
         // A factor of 1 is refused.
-        "host.pause_window.grow" | "host.pause_window.shrink" => return "2".to_owned(),
+        "host.pause_window.grow" | "host.pause_window.shrink" => return "3".to_owned(),
         "host.pause_window.max" => return "9000".to_owned(),
         "vm.*.inside" => return "\"carrier\"".to_owned(),
         "vm.*.pcid" => return "true".to_owned(),
@@ -122,6 +127,13 @@ fn effect(key: &Key) -> Effect {
         ["vm", _, workload, _] => common.push(format!("vm.guest.workload=\"{workload}\"")),
         ["vm", _, "shares" | "quota" | "period" | "vcpu_quota" | "vcpu_period"] => {
             common.push("vm.guest.cgroup=\"own-with-vcpu-groups\"".to_owned());
+        }
+        ["vm", _, "burst"] => {
+            common.extend(["vm.guest.cgroup=\"own\"", "vm.guest.quota=\"10 ms\""].map(str::to_owned));
+        }
+        ["group", _, "burst"] => common.push("group.other.quota=\"10 ms\"".to_owned()),
+        ["vm", _, "memory" | "dirty_rate"] | ["host", "migration", "auto_converge"] => {
+            common.extend(["host.migration.every=\"9 ms\"", "host.migration.bandwidth=10"].map(str::to_owned));
         }
         ["host", "migration", "downtime" | "bandwidth" | "mp_state_only"] => {
             common.push("host.migration.every=\"9 ms\"".to_owned());
@@ -171,6 +183,8 @@ fn every_key_is_honored_or_refused_or_decided_by_this_host() {
     let mut faults = Vec::new();
     // Keys of another host are refused together: see below.
     let of_one_host = |key: &&&Key| !TOPOLOGY.contains(&key.path) && key.path != "host.migration.to.*";
+    // Other forms of keys are what these are.
+    let of_one_host = |key: &&&Key| of_one_host(key) && key.form_of.is_empty();
     for key in KEYS.iter().filter(of_one_host) {
         let expected = match key.path.split_once(".*.") {
             Some(("vm", "cpu_pm")) if passes_halts() => Effect::Honored,
@@ -182,7 +196,7 @@ fn every_key_is_honored_or_refused_or_decided_by_this_host() {
                 true => Effect::Refused,
                 false => Effect::Honored,
             },
-            _ if key.path == "host.migration.bandwidth" => Effect::Refused,
+            _ if ["host.migration.bandwidth", "host.migration.auto_converge"].contains(&key.path) => Effect::Refused,
             _ => Effect::Meaningless,
         };
         let found = effect(key);

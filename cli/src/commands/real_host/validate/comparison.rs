@@ -113,7 +113,7 @@ impl Comparison {
             self.settings.measured = Earlier::rows(path.as_ref(), kernel);
         }
         let stated = args.profile.as_deref().map(calibrate::profile).transpose()?;
-        let base = calibrate::profile(holdfast_lab::shipped::DEFAULT_MACHINE)?;
+        let base = calibrate::profile(holdfast_lab::shipped::GENERIC_MACHINE)?;
         let calibrated = holdfast_real_host::calibrate::Settings {
             guests: self.in_guests,
             ..holdfast_real_host::calibrate::Settings::default()

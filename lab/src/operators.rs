@@ -28,6 +28,9 @@ pub struct Operators {
     pub exits_per_second: BTreeMap<String, f64>,
 }
 
+/// What the names of exits by kind begin with.
+const EXITS: &str = "exits per second";
+
 impl Operators {
     /// Returns the figures of the runs `vms` of a guest with `vcpus`. `is_told`: it has a steal-time record. `None`
     /// without runs, and for a real host.
@@ -77,6 +80,12 @@ impl Operators {
         })
     }
 
+    /// Returns the figure called `name`, if there is one.
+    pub fn figure(&self, name: &str) -> Option<f64> {
+        let mut figures = self.figures().into_iter();
+        figures.find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+
     /// Returns names and values, exits by kind last. A value that there is not is left out.
     pub fn figures(&self) -> Vec<(String, f64)> {
         let figures = [
@@ -93,7 +102,19 @@ impl Operators {
             .filter_map(|(name, value)| Some((name.to_owned(), value?)))
             .collect();
         let exits = self.exits_per_second.iter();
-        found.extend(exits.map(|(kind, rate)| (format!("exits per second, {kind}"), *rate)));
+        found.extend(exits.map(|(kind, rate)| (format!("{EXITS}, {kind}"), *rate)));
         found
     }
+}
+
+/// Returns the names of the figures that `guests` have, in the order of [`Operators::figures`] and each once; without
+/// exits by kind unless `all`.
+pub fn names<'o>(guests: impl Iterator<Item = &'o Operators>, all: bool) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for (name, _) in guests.flat_map(Operators::figures) {
+        if !names.contains(&name) && (all || !name.starts_with(EXITS)) {
+            names.push(name);
+        }
+    }
+    names
 }

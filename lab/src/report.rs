@@ -18,7 +18,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use crate::display::{self, HOST_FIGURES, TOTALS_NOTE, also_published, convoys_note, host_figures, kinds, number};
 use crate::doubts;
 use crate::explain::{self, Explanation, KEY_COUNTERS, KEY_HOST_COUNTERS, Row};
-use crate::operators::Operators;
+use crate::operators;
 use crate::results::Results;
 use crate::sheet::Sheet;
 use tables::{by_cell, foldable, grid};
@@ -258,27 +258,11 @@ fn convoys(explanation: &Explanation) -> Markup {
 /// Renders what operators measure of each guest, without exits by kind.
 fn operators(explanation: &Explanation) -> Markup {
     let rows: Vec<&Row> = explanation.rows.iter().filter(|row| row.operators.is_some()).collect();
-    let figures: Vec<Vec<(String, f64)>> = rows
-        .iter()
-        .filter_map(|row| row.operators.as_ref())
-        .map(|figures| {
-            figures
-                .figures()
-                .into_iter()
-                .filter(|(name, _)| !name.starts_with("exits"))
-                .collect()
-        })
-        .collect();
-    let mut names: Vec<String> = Vec::new();
-    for (name, _) in figures.iter().flatten() {
-        if !names.contains(name) {
-            names.push(name.clone());
-        }
-    }
+    let names = operators::names(rows.iter().filter_map(|row| row.operators.as_ref()), false);
     let value = |row: &Row, index: usize| {
-        let figures = row.operators.as_ref().map(Operators::figures).unwrap_or_default();
-        let found = figures.iter().find(|(known, _)| *known == names[index]);
-        found.map_or_else(|| "-".to_owned(), |(_, value)| number(*value))
+        let figures = row.operators.as_ref();
+        let found = figures.and_then(|figures| figures.figure(&names[index]));
+        found.map_or_else(|| "-".to_owned(), number)
     };
     html! {
         @if !names.is_empty() {

@@ -105,7 +105,8 @@ fn print(found: &Compared, all: bool) -> Result<()> {
         let note = match found.comparisons {
             0 | 1 => "Ratios are of geometric means; in brackets the 95 % confidence interval.".to_owned(),
             count => format!(
-                "Ratios are of geometric means; in brackets their intervals: with 95 % confidence all {count} hold together."
+                "Ratios are of geometric means; in brackets their intervals: with 95 % confidence all {count} hold \
+                 together."
             ),
         };
         output::line(&format!("\n{}", output::wrapped(&format!("{note}{paired}"))))?;
@@ -147,7 +148,8 @@ fn along(along: &Along, format: Format) -> Result<()> {
     table.add_rows(&sheet.rows);
     output::line(&table.to_string())?;
     output::line(&output::wrapped(&format!(
-        "\nMeans are geometric. With 95 % confidence all {} intervals hold together. Equal: proven to differ by less than 0.5 %.",
+        "\nMeans are geometric. With 95 % confidence all {} intervals hold together. Equal: proven to differ by less \
+         than 0.5 %.",
         along.comparisons
     )))
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use holdfast_lab::display::{HOST_FIGURES, host_figures, number};
 use holdfast_lab::explain::{self, Explanation, KEY_COUNTERS, KEY_HOST_COUNTERS, Row, worth_a_trace};
 use holdfast_lab::filter::Filter;
-use holdfast_lab::operators::Operators;
+use holdfast_lab::operators;
 use holdfast_lab::results::{self, Results};
 use holdfast_lab::sheet::Sheet;
 
@@ -232,19 +232,10 @@ fn shares_of(rows: &[&Row], shown: &[(&str, f64)], small: &[(&str, f64)]) -> She
 
 /// Returns the table of what operators measure; exits by kind only with `all`.
 fn operators(rows: &[&Row], all: bool) -> String {
-    let figures: Vec<Vec<(String, f64)>> = rows
-        .iter()
-        .map(|row| row.operators.as_ref().map(Operators::figures).unwrap_or_default())
-        .collect();
-    let mut names: Vec<&str> = Vec::new();
-    for (name, _) in figures.iter().flatten() {
-        if !names.contains(&name.as_str()) && (all || !name.starts_with("exits")) {
-            names.push(name);
-        }
-    }
-    let sheet = by_guest("as operators measure", rows, &owned(&names), |index, row| {
-        let figures = row.operators.as_ref().map(Operators::figures).unwrap_or_default();
-        optional(value(&figures, names[index]))
+    let names = operators::names(rows.iter().filter_map(|row| row.operators.as_ref()), all);
+    let sheet = by_guest("as operators measure", rows, &names, |index, row| {
+        let figures = row.operators.as_ref();
+        optional(figures.and_then(|figures| figures.figure(&names[index])))
     });
     format!("\n{}", titled("as operators measure", &sheet))
 }
@@ -362,8 +353,8 @@ fn halts(explanation: &Explanation, all: bool) -> Result<()> {
     let table = output::sheet(&sheet.without_one("guest"));
     output::line(&format!("\nHalted for locks\n\n{table}\n"))?;
     output::line(&output::wrapped(
-        "Halted: from HLT until a lock's holder kicks. The pCPU is free for other vCPUs meanwhile. Woken: from a kick or \
-         another wakeup until the vCPU has a pCPU.",
+        "Halted: from HLT until a lock's holder kicks. The pCPU is free for other vCPUs meanwhile. Woken: from a kick \
+         or another wakeup until the vCPU has a pCPU.",
     ))
 }
 
@@ -409,9 +400,9 @@ fn convoys(explanation: &Explanation, all: bool) -> Result<()> {
         .map(|found| found.period_ns);
     let period = milliseconds(periods.max().unwrap_or_default());
     output::line(&output::wrapped(&format!(
-        "\nMedian over the runs, and in parentheses the most. Convoy: a time in which the guest's vCPUs spin longer behind vCPUs \
-         that are not running than they work. Spun per work: the same ratio over the whole run. Stall: a time in which no \
-         vCPU of the guest works or runs with a lock. The host's scheduling period is {period} ms. Trace seed: the run \
-         that shows most of it; `--by-seed` shows all."
+        "\nMedian over the runs, and in parentheses the most. Convoy: a time in which the guest's vCPUs spin longer \
+         behind vCPUs that are not running than they work. Spun per work: the same ratio over the whole run. Stall: a \
+         time in which no vCPU of the guest works or runs with a lock. The host's scheduling period is {period} ms. \
+         Trace seed: the run that shows most of it; `--by-seed` shows all."
     )))
 }

@@ -44,8 +44,8 @@ pub fn keys(args: &KeysArgs) -> Result<Done> {
             return Err(Refused::misplaced("a pattern", "--format table").into());
         }
         if found.is_empty() && costs().next().is_none() {
-            let expected = "a part of a key, a word of its documentation, or a word such as steal, overcommit, cpu.max, \
-                            vcpupin, libvirt, numa, smt (`holdfast keys` lists all)";
+            let expected = "a part of a key, a word of its documentation, or a word such as steal, overcommit, \
+                            cpu.max, vcpupin, libvirt, numa, smt (`holdfast keys` lists all)";
             return Err(Refused::instead(format!("{words:?}"), expected).into());
         }
     }

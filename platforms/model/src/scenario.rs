@@ -14,21 +14,25 @@ use crate::word::ModelWord;
 type Jobs<C> = Vec<(CpuId, Job<Cpu<C>>)>;
 
 /// A lock and the memory that it protects.
-struct Guarded<C: Checker> {
-    word: ModelWord<C>,
-    data: C::Cell,
+#[derive(Debug)]
+pub struct Guarded<C: Checker> {
+    /// The lock.
+    pub word: ModelWord<C>,
+    /// The memory, which counts its updates.
+    pub data: C::Cell,
 }
 
 impl<C: Checker> Guarded<C> {
-    fn new(word: u32) -> Arc<Self> {
+    /// Makes a lock of the value `word`, and memory without updates.
+    pub fn new(word: u32) -> Arc<Self> {
         Arc::new(Guarded {
             word: Word::<u32>::new(word),
             data: C::Cell::new(0),
         })
     }
 
-    /// Takes the lock and updates the memory.
-    fn with<L: RawLock<Cpu<C>>>(&self, cpu: &Cpu<C>, inside: impl FnOnce()) {
+    /// Takes the lock, updates the memory, and calls `inside` before the release.
+    pub fn with<L: RawLock<Cpu<C>>>(&self, cpu: &Cpu<C>, inside: impl FnOnce()) {
         L::lock(cpu, &self.word);
         self.data.update(|count| count + 1);
         inside();

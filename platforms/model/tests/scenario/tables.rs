@@ -3,33 +3,13 @@
 use std::sync::Arc;
 
 use holdfast_locks::conformance::Job;
-use holdfast_locks::{CpuId, RawLock, Word};
-use holdfast_model::{Cell, Checker, Cpu, Machine, ModelWord, Setup};
+use holdfast_locks::{CpuId, RawLock};
+use holdfast_model::scenario::Guarded;
+use holdfast_model::{Cell, Checker, Cpu, Machine, Setup};
 
 use super::job;
 
 type Jobs<C> = Vec<(CpuId, Job<Cpu<C>>)>;
-
-/// A lock and the memory that it protects.
-struct Guarded<C: Checker> {
-    word: ModelWord<C>,
-    data: C::Cell,
-}
-
-impl<C: Checker> Guarded<C> {
-    fn new(word: u32) -> Arc<Self> {
-        Arc::new(Guarded {
-            word: Word::<u32>::new(word),
-            data: C::Cell::new(0),
-        })
-    }
-
-    fn with<L: RawLock<Cpu<C>>>(&self, cpu: &Cpu<C>) {
-        L::lock(cpu, &self.word);
-        self.data.update(|count| count + 1);
-        L::unlock(cpu, &self.word);
-    }
-}
 
 /// CPU 0 holds two locks, for each of which another CPU waits; their waiters share an entry of the hash table.
 pub fn shared_entry<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) -> impl Fn() + Send + Sync + use<C, L> {
@@ -51,7 +31,7 @@ pub fn shared_entry<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) -> 
         })];
         for (cpu, lock) in [(1, &first), (2, &second)] {
             let lock = Arc::clone(lock);
-            jobs.push(job(cpu, move |cpu| lock.with::<L>(cpu)));
+            jobs.push(job(cpu, move |cpu| lock.with::<L>(cpu, || ())));
         }
         let take_both = |cpu: &Cpu<C>| [&first, &second].iter().for_each(|lock| L::lock(cpu, &lock.word));
         Machine::new(&setup).run_after(take_both, jobs);
@@ -84,9 +64,11 @@ pub fn equal_tickets<C: Checker, L: RawLock<Cpu<C>> + 'static>(setup: &Setup) ->
             L::unlock(cpu, &second.word);
         });
         let locks = [Arc::clone(&first), Arc::clone(&second)];
-        let both = job(1, move |cpu: &Cpu<C>| locks.iter().for_each(|lock| lock.with::<L>(cpu)));
+        let both = job(1, move |cpu: &Cpu<C>| {
+            locks.iter().for_each(|lock| lock.with::<L>(cpu, || ()))
+        });
         let waiter = Arc::clone(&second);
-        let waiter = job(2, move |cpu: &Cpu<C>| waiter.with::<L>(cpu));
+        let waiter = job(2, move |cpu: &Cpu<C>| waiter.with::<L>(cpu, || ()));
         Machine::new(&setup).run(vec![holder, both, waiter]);
         assert_eq!(
             (first.data.get(), second.data.get()),

@@ -8,7 +8,14 @@ use serde_json::Value;
 use crate::house::{read, root};
 
 /// The folders of the crates that programs, kernels and hypervisors embed.
-const PUBLISHED: &[&str] = &["abi", "locks", "programs/holdfast", "locks/words", "programs/threads"];
+const PUBLISHED: &[&str] = &[
+    "abi",
+    "locks",
+    "programs/holdfast",
+    "locks/words",
+    "programs/threads",
+    "recordings/trace-dat",
+];
 
 /// Returns all packages that a build for Linux needs, as Cargo describes them.
 fn packages() -> Vec<Value> {

@@ -11,6 +11,7 @@ mod guest;
 mod kvm;
 mod machine;
 mod probe;
+mod processes;
 mod running;
 mod scheduler;
 mod statistics;

@@ -198,7 +198,9 @@ used to calibrate. All other rows are compared with the predictions.
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::{Item, field_doc, slot};
+    use crate::keys::key::field_doc;
+    use crate::keys::names::Item;
+    use crate::keys::slot;
 
     #[test]
     fn every_key_has_a_meaning_and_a_default() {

@@ -6,7 +6,8 @@ use holdfast_machine::Costs;
 use serde_json::Value;
 
 use super::destination::path_at_destination;
-use super::{Item, KEYS, Target, slot};
+use super::names::Item;
+use super::{KEYS, Target, slot};
 use crate::draft::Draft;
 
 /// The value of each key that applies, by its path.

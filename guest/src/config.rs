@@ -2,8 +2,7 @@
 
 use alloc::boxed::Box;
 
-use holdfast_history::UnqueuedRwlock;
-use holdfast_locks::{LockKind, READERS_MAX};
+use holdfast_locks::{LockKind, READERS_MAX, UnqueuedRwlock};
 use serde::{Deserialize, Serialize};
 
 use crate::profile::KernelProfile;

@@ -12,8 +12,7 @@
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 
-use holdfast_history::UnqueuedRwlock;
-use holdfast_locks::{BootLock, BootRwlock, Interrupts, RawRwlock as _};
+use holdfast_locks::{BootLock, BootRwlock, Interrupts, RawRwlock as _, UnqueuedRwlock};
 
 use crate::class::LockClass;
 use crate::config::RwLocks;

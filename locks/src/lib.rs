@@ -22,7 +22,8 @@
 //! - [`BootLock`] is a bare word whose algorithm is chosen at run time, as a [`LockKind`]. [`select()`] chooses as
 //!   Linux does.
 //! - [`Qrwlock`] is a reader-writer lock over any of these locks ([`BootRwlock`] if its kind is chosen at run time).
-//!   [`BiasedRwlock`] is one whose readers write no common cache line.
+//!   [`BiasedRwlock`] is one whose readers write no common cache line, [`UnqueuedRwlock`]
+//!   one without a queue.
 //! - [`RequeueCondvar`] is a condition variable over the kernel's queues of sleepers.
 //! - [`Osq`] is the queue of CPUs that spin for a sleeping lock.
 //! - [`parts`] has the queued lock in parts, for variants in other crates.

@@ -15,7 +15,6 @@ mod pv_fair;
 mod pv_fair_wait;
 mod simple_unfair_qspin;
 mod tail_pv_ticket;
-mod unqueued_rwlock;
 mod watching_qspin;
 
 pub use cna_qspin::CnaQspin;
@@ -26,7 +25,6 @@ pub use preemptable_ticket::PreemptableTicket;
 pub use pv_fair::{Ahead, AheadPvQspin, Early, EarlyPvQspin, PvFair, Waking};
 pub use simple_unfair_qspin::SimpleUnfairQspin;
 pub use tail_pv_ticket::TailPvTicket;
-pub use unqueued_rwlock::UnqueuedRwlock;
 pub use watching_qspin::{UnfairWatchingQspin, Watching, WatchingQspin};
 
 /// Calls the macro `$callback` with the list of these locks, as `holdfast_locks::for_each_lock_kind!` does with that of

@@ -5,9 +5,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use holdfast_history::UnqueuedRwlock;
 use holdfast_locks::conformance::{Job, check_rwlock};
-use holdfast_locks::{AllSteps, Budget, CpuId, Platform, RawRwlock, Steps, Word};
+use holdfast_locks::{AllSteps, Budget, CpuId, Platform, RawRwlock, Steps, UnqueuedRwlock, Word};
 
 use crate::explore::{StepWorld, every_schedule, random_schedules};
 use crate::scenes::{job, run_in_turn};

@@ -4,7 +4,7 @@
 
 #![expect(unsafe_code, reason = "plants faults")]
 
-use holdfast_history::{AheadPvQspin, EarlyPvQspin, OpportunisticTicket, TailPvTicket, UnqueuedRwlock};
+use holdfast_history::{AheadPvQspin, EarlyPvQspin, OpportunisticTicket, TailPvTicket};
 use holdfast_locks::*;
 use holdfast_model::{Bounds, Checker, Loom, ModelWord, Schedules, Setup, Shuttle};
 

@@ -1,6 +1,5 @@
 //! Searches by loom that may find a weakened ordering.
 
-use holdfast_history::UnqueuedRwlock;
 use holdfast_locks::*;
 use holdfast_model::fault::Orderings;
 use holdfast_model::{Bounds, Checker, Loom, ModelWord, Setup};

@@ -1,6 +1,6 @@
 //! The reader-writer lock without a queue: readers and writers exclude each other.
 
-use holdfast_history::UnqueuedRwlock;
+use holdfast_locks::UnqueuedRwlock;
 use holdfast_model::{Bounds, Loom, ModelWord, Setup};
 
 use crate::loom::few;

@@ -1,7 +1,6 @@
 //! Tests the locks and the queue of optimistic spinners under random schedules, and under priorities that change a few
 //! times (PCT): with more CPUs and rounds than loom can explore, spurious ends of halts, and interrupts while waiting.
 
-use holdfast_history::UnqueuedRwlock;
 use holdfast_locks::*;
 use holdfast_model::{Checker, ModelWord, ModelWorld, Schedules, Setup, Shuttle};
 

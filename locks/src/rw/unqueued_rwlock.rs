@@ -1,4 +1,5 @@
-//! Reader-writer lock without a queue: Linux's on x86 until 3.15 (`arch_rwlock_t`, `read_lock` and `write_lock`).
+//! Reader-writer lock without a queue: Linux's on x86 until 3.15 (`arch_rwlock_t`, `read_lock` and `write_lock`). Its
+//! ports to 32-bit Arm and PowerPC still have locks of this kind.
 //!
 //! ```text
 //!  31           20 19            0
@@ -24,8 +25,9 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use holdfast_locks::parts::unless_omitted;
-use holdfast_locks::{AllSteps, Platform, RawRwlock, Steps, Word, wait_for};
+use crate::cpu::platform::{Platform, Word, wait_for};
+use crate::cpu::steps::{AllSteps, Steps, unless_omitted};
+use crate::raw::RawRwlock;
 
 const READER: u32 = 1;
 const WRITER: u32 = 1 << 20;

@@ -1,132 +1,18 @@
 //! The reader-writer lock: exclusion, no lost kick, bounded overtaking, and who is kicked.
 
-#![expect(unsafe_code, reason = "plants faults")]
+mod shared;
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use holdfast_locks::conformance::{Job, check_fair_rwlock};
-use holdfast_locks::{
-    AllSteps, Budget, CpuId, HybridPvQspin, Platform, PvQspin, Qrwlock, Qspin, RawLock, Steps, Ticket, Word,
-};
+use holdfast_locks::{AllSteps, Budget, CpuId, HybridPvQspin, Platform, PvQspin, Qrwlock, Qspin, Steps, Ticket};
 
 use crate::explore::{Calm, Random, RandomWalk, StepWorld, every_schedule, random_schedules};
 use crate::scenes::{job, run_in_turn};
 use crate::steps::{Machine, Setup, StepCpu, StepWord};
-
-/// Defines a set of steps with one left out.
-macro_rules! without {
-    ($fault:ident, $step:ident) => {
-        struct $fault;
-        // SAFETY: the tests protect no memory with these locks.
-        unsafe impl Steps for $fault {
-            const $step: bool = false;
-        }
-    };
-}
-without!(NoRecheck, RECHECK);
-without!(NoKick, KICK);
-without!(NoBlock, BLOCK);
-
-const WRITER: u32 = 1;
-const BLOCKED: u32 = 2;
-const HEAD: u32 = 0xfffc;
-const READER: u32 = 1 << 16;
-/// Readers that fit: one bit of the count says that there are too many.
-const READERS_MAX: u32 = 32_767;
-
-/// A lock, and what its holders are. `Q` is the kind of the queue.
-struct Shared<Q = PvQspin, S = AllSteps> {
-    lock: Qrwlock<StepWord, Q, S>,
-    readers: AtomicU32,
-    writers: AtomicU32,
-    /// CPU `n` may come once this is at least `n`.
-    turn: StepWord,
-}
-
-impl<Q: RawLock<StepCpu> + 'static, S: Steps + 'static> Shared<Q, S> {
-    fn new(state: u32) -> Arc<Self> {
-        Arc::new(Shared {
-            lock: Qrwlock::from_words(StepWord::new(state), StepWord::new(0)),
-            readers: AtomicU32::new(0),
-            writers: AtomicU32::new(0),
-            turn: StepWord::new(0),
-        })
-    }
-
-    fn state(&self, cpu: &StepCpu) -> u32 {
-        cpu.load(self.lock.word(), Relaxed)
-    }
-
-    /// Waits until `until` accepts the state.
-    fn wait_for(&self, cpu: &StepCpu, until: impl Fn(u32) -> bool) {
-        let _ = cpu.wait_until(self.lock.word(), Budget::UNBOUNDED, Relaxed, until);
-    }
-
-    fn wait_for_turn(&self, cpu: &StepCpu, turn: u32) {
-        let _ = cpu.wait_until(&self.turn, Budget::UNBOUNDED, Relaxed, |now| now >= turn);
-    }
-
-    fn read(&self, cpu: &StepCpu, body: impl FnOnce()) {
-        self.lock.lock_shared(cpu);
-        self.as_reader(cpu, body);
-        self.lock.unlock_shared(cpu);
-    }
-
-    fn write(&self, cpu: &StepCpu, body: impl FnOnce()) {
-        self.lock.lock_exclusive(cpu);
-        self.as_writer(cpu, body);
-        self.lock.unlock_exclusive(cpu);
-    }
-
-    fn as_reader(&self, cpu: &StepCpu, body: impl FnOnce()) {
-        self.readers.fetch_add(1, Relaxed);
-        assert!(self.lock.is_locked(cpu), "a lock that a reader holds is free");
-        assert!(!self.lock.is_locked_exclusive(cpu), "a reader next to a writer");
-        assert_eq!(self.writers.load(Relaxed), 0, "a reader next to a writer");
-        body();
-        self.readers.fetch_sub(1, Relaxed);
-    }
-
-    fn as_writer(&self, cpu: &StepCpu, body: impl FnOnce()) {
-        assert_eq!(self.writers.fetch_add(1, Relaxed), 0, "two writers");
-        assert!(self.lock.is_locked(cpu) && self.lock.is_locked_exclusive(cpu));
-        assert_eq!(self.readers.load(Relaxed), 0, "a writer next to a reader");
-        body();
-        self.writers.fetch_sub(1, Relaxed);
-    }
-}
-
-/// Each CPU takes the lock `times` times: the first `writers` CPUs to write, the next one writes and downgrades, the
-/// others read.
-fn mixture<Q, S>(cpus: u32, writers: u32, times: u32) -> Vec<(CpuId, Job<StepCpu>)>
-where
-    Q: RawLock<StepCpu> + 'static,
-    S: Steps + 'static,
-{
-    let shared = Shared::<Q, S>::new(0);
-    let each = |number: u32| {
-        let shared = Arc::clone(&shared);
-        let body = move |cpu: &StepCpu| {
-            for _ in 0..times {
-                if number < writers {
-                    shared.write(cpu, || ());
-                } else if number == writers {
-                    shared.lock.lock_exclusive(cpu);
-                    shared.as_writer(cpu, || ());
-                    shared.lock.downgrade(cpu);
-                    shared.as_reader(cpu, || ());
-                    shared.lock.unlock_shared(cpu);
-                } else {
-                    shared.read(cpu, || ());
-                }
-            }
-        };
-        (CpuId(number), job(body))
-    };
-    (0..cpus).map(each).collect()
-}
+use shared::{BLOCKED, HEAD, NoBlock, NoKick, NoRecheck, READER, READERS_MAX, Shared, WRITER, mixture};
 
 #[test]
 fn it_conforms() {

@@ -134,7 +134,6 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("task.noise.parent", "limited", &[]),
     ("task.noise.sleep", "900 us", &[]),
     ("vm.one.affinity", "0-1", &[]),
-    ("vm.one.aim7.disks", "1", &["vm.one.workload=aim7"]),
     ("vm.one.aim7.file_system", "ext4", &["vm.one.workload=aim7"]),
     ("vm.one.aim7.users", "7", &["vm.one.workload=aim7"]),
     ("vm.one.amqp.payload", "4000", &["vm.one.workload=amqp"]),

@@ -76,7 +76,6 @@ pub(super) static WORKLOAD: &[Key] = &[
     key("vm.*.pgbench.clients", workload!(Pgbench, U32, clients)).range(1.0, 1e4),
     key("vm.*.pgbench.transactions", workload!(Pgbench, U64, transactions)).range(1.0, 1e12),
     key("vm.*.aim7.users", workload!(Aim7, U32, users)).range(1.0, 1e4),
-    key("vm.*.aim7.disks", workload!(Aim7, U32, disks)).range(1.0, 256.0),
     key("vm.*.aim7.file_system", workload!(Aim7, Choice, format))
         .note("\"plain\" has one journal lock and no other locks of its own."),
     key("vm.*.dbench.clients", workload!(Dbench, OptionalU32, clients)).range(1.0, 1e4),

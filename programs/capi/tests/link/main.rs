@@ -103,6 +103,9 @@ const CIRCUMSTANCES: &[&str] = &[
     "sandbox-enosys",
 ];
 
+/// The circumstances that take six seconds or more.
+const LONG: &[&str] = &["cancel", "fork"];
+
 fn keep_every_promise(program: &Path, settings: &[(&str, &str)]) {
     for &circumstance in CIRCUMSTANCES {
         let mut run = Command::new(program);
@@ -260,42 +263,41 @@ fn report(program: &Path, circumstance: &str, settings: &[(&str, &str)]) -> Stri
 /// The same program with other locks. They are not ours, so the test only reports them (`--nocapture`);
 /// `docs/programs/behavior.md` shows the report.
 #[test]
-fn other_locks_run_through_every_circumstance() {
+fn other_locks_run_through_short_circumstances() {
     if !has_compiler() {
         return;
     }
     let folder = scratch();
     for &(name, flag, linked) in PEERS {
         let program = compile_peer(folder.path(), flag, linked, &[]);
-        report_all(name, &program, &[]);
+        report_all(name, &program, &[], |circumstance| !LONG.contains(&circumstance));
     }
 }
 
-/// The rest of that report: without restartable sequences, in static programs, and 20 runs of the circumstance that a
-/// few runs do not judge.
+/// The rest of that report: the long circumstances, without restartable sequences, in static programs, and 20 runs of
+/// the circumstance that a few runs do not judge.
 #[test]
 #[ignore = "takes minutes, and judges locks that are not ours"]
-fn other_locks_without_rseq_in_static_programs_and_in_many_forks() {
+fn other_locks_run_through_all_circumstances_in_every_way() {
     let folder = scratch();
     let is_static = links_statically(folder.path());
     for &(name, flag, linked) in PEERS {
         let program = compile_peer(folder.path(), flag, linked, &[]);
-        report_all(
-            &format!("{name} without rseq"),
-            &program,
-            &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")],
-        );
+        report_all(name, &program, &[], |circumstance| LONG.contains(&circumstance));
+        let without_rseq = [("GLIBC_TUNABLES", "glibc.pthread.rseq=0")];
+        report_all(&format!("{name} without rseq"), &program, &without_rseq, |_| true);
         let hung = (0..20).filter(|_| report(&program, "fork", &[]) != "kept").count();
         println!("{name}, fork: {hung} of 20 runs hung");
         if is_static {
             let program = compile_peer(folder.path(), flag, linked, &["-static"]);
-            report_all(&format!("{name} in a static program"), &program, &[]);
+            report_all(&format!("{name} in a static program"), &program, &[], |_| true);
         }
     }
 }
 
-fn report_all(name: &str, program: &Path, settings: &[(&str, &str)]) {
-    for &circumstance in CIRCUMSTANCES {
+/// Reports the circumstances that `wanted` accepts.
+fn report_all(name: &str, program: &Path, settings: &[(&str, &str)], wanted: impl Fn(&str) -> bool) {
+    for &circumstance in CIRCUMSTANCES.iter().filter(|circumstance| wanted(circumstance)) {
         println!("{name}, {circumstance}: {}", report(program, circumstance, settings));
     }
 }

@@ -7,7 +7,7 @@ use crate::config::VmConfig;
 use crate::faults::Planted;
 use crate::ids::IdVec;
 use crate::interrupts::lapic::Lapic;
-use crate::interrupts::{Inhibits, VmApic};
+use crate::interrupts::{Inhibits, VcpuApic, VmApic};
 use crate::vcpu::{Activity, Vcpu};
 
 /// A virtual machine.
@@ -74,6 +74,17 @@ impl Guests {
     /// Returns the VM of `vcpu`.
     pub(crate) fn vm_of(&self, vcpu: VcpuId) -> &Vm {
         &self.vms[self.vcpus[vcpu].vm]
+    }
+
+    /// Returns what virtualizes the LAPIC of `vcpu`.
+    #[inline]
+    pub(crate) fn hardware(&self, vcpu: VcpuId) -> &VcpuApic {
+        &self.vcpus[vcpu].virtualization
+    }
+
+    /// As [`Guests::hardware`], to change it.
+    pub(crate) fn hardware_mut(&mut self, vcpu: VcpuId) -> &mut VcpuApic {
+        &mut self.vcpus[vcpu].virtualization
     }
 
     /// Applies `change` to the LAPIC of `vcpu`, and keeps the VM's counts of changed IDs and x2APIC modes in line with

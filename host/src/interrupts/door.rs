@@ -9,7 +9,7 @@ impl Wings {
     /// Returns whether hardware virtualizes the LAPIC of `vcpu` at present.
     #[inline]
     pub(crate) fn is_virtualized(&self, vcpu: VcpuId) -> bool {
-        self.guests.vcpus[vcpu].virtualization.is_active()
+        self.guests.hardware(vcpu).is_active()
     }
 
     /// Gives `vm`, which has just been added, the APIC virtualization that the host uses.
@@ -23,7 +23,7 @@ impl Wings {
 
     /// The thread of `vcpu` has taken `pcpu`.
     pub(crate) fn load(&mut self, vcpu: VcpuId, pcpu: u32) {
-        match self.guests.vcpus[vcpu].virtualization {
+        match self.guests.hardware(vcpu) {
             VcpuApic::Emulated => {}
             VcpuApic::Avic(_) => avic::running::load(self, vcpu, pcpu),
             VcpuApic::Apicv(_) => apicv::running::load(self, vcpu, pcpu),
@@ -32,7 +32,7 @@ impl Wings {
 
     /// The thread of `vcpu` gives up its pCPU. `ready`: it was preempted and wants to go on.
     pub(crate) fn put(&mut self, vcpu: VcpuId, ready: bool) {
-        match self.guests.vcpus[vcpu].virtualization {
+        match self.guests.hardware(vcpu) {
             VcpuApic::Emulated => {}
             VcpuApic::Avic(_) => avic::running::put(self, vcpu),
             VcpuApic::Apicv(_) => apicv::running::put(self, vcpu, ready),
@@ -41,7 +41,7 @@ impl Wings {
 
     /// `vcpu` is about to check whether its halt ends, and to sleep if it does not.
     pub(crate) fn prepare_block(&mut self, vcpu: VcpuId) {
-        match self.guests.vcpus[vcpu].virtualization {
+        match self.guests.hardware(vcpu) {
             VcpuApic::Emulated => {}
             VcpuApic::Avic(_) => avic::running::blocking(self, vcpu),
             VcpuApic::Apicv(_) => self.sync(vcpu),
@@ -50,7 +50,7 @@ impl Wings {
 
     /// The thread of `vcpu` goes to sleep in a halt, on `pcpu`.
     pub(crate) fn block(&mut self, vcpu: VcpuId, pcpu: u32) {
-        match self.guests.vcpus[vcpu].virtualization {
+        match self.guests.hardware(vcpu) {
             VcpuApic::Emulated | VcpuApic::Avic(_) => {}
             VcpuApic::Apicv(_) => apicv::running::block(self, vcpu, pcpu),
         }
@@ -58,7 +58,7 @@ impl Wings {
 
     /// The halt of `vcpu`, which is on `pcpu`, is over.
     pub(crate) fn unblock(&mut self, vcpu: VcpuId, pcpu: u32) {
-        match self.guests.vcpus[vcpu].virtualization {
+        match self.guests.hardware(vcpu) {
             VcpuApic::Emulated | VcpuApic::Apicv(_) => {}
             VcpuApic::Avic(_) => avic::running::unblocking(self, vcpu, pcpu),
         }
@@ -72,7 +72,7 @@ impl Wings {
     /// Requests the evaluation of interrupts that hardware posted for `vcpu`, whose LAPIC is emulated by now: their
     /// sender had not been switched yet.
     pub(crate) fn collect_late_posts(&mut self, vcpu: VcpuId) {
-        let hardware = &self.guests.vcpus[vcpu].virtualization;
+        let hardware = self.guests.hardware(vcpu);
         if hardware.is_posted() && !hardware.is_active() {
             self.sync(vcpu);
             self.guests.vcpus[vcpu].apic.expect_requests();
@@ -83,7 +83,7 @@ impl Wings {
     /// Switches APIC virtualization of `vcpu`, outside guest mode on `pcpu`, on or off as the inhibit reasons demand
     /// (`kvm_vcpu_update_apicv`).
     pub(crate) fn update(&mut self, vcpu: VcpuId, pcpu: u32) {
-        match self.guests.vcpus[vcpu].virtualization {
+        match self.guests.hardware(vcpu) {
             VcpuApic::Emulated => {}
             VcpuApic::Avic(_) => avic::tables::update(self, vcpu, pcpu),
             VcpuApic::Apicv(_) => apicv::running::update(self, vcpu),
@@ -92,7 +92,7 @@ impl Wings {
 
     /// Pends `vector` for `vcpu` by hardware, and notifies the vCPU. Returns `false` if software must deliver it.
     pub(crate) fn deliver_by_hardware(&mut self, vcpu: VcpuId, vector: u8, level: bool, step: &mut Step<'_>) -> bool {
-        match self.guests.vcpus[vcpu].virtualization {
+        match self.guests.hardware(vcpu) {
             VcpuApic::Emulated => false,
             VcpuApic::Avic(_) => avic::deliver::deliver(self, vcpu, vector, level, step),
             VcpuApic::Apicv(_) => apicv::deliver::deliver(self, vcpu, vector, level, step),
@@ -101,7 +101,7 @@ impl Wings {
 
     /// Drops interrupts that hardware posted for `vcpu`, whose LAPIC is reset.
     pub(crate) fn forget(&mut self, vcpu: VcpuId) {
-        if let VcpuApic::Apicv(_) = self.guests.vcpus[vcpu].virtualization {
+        if let VcpuApic::Apicv(_) = self.guests.hardware(vcpu) {
             apicv::running::forget(self, vcpu);
         }
     }

@@ -65,7 +65,7 @@ impl Host {
     /// # Panics
     /// If there is no such vCPU.
     pub fn set_guest_interrupt_status(&self, vcpu: VcpuId, status: InterruptStatus) {
-        if let Some(apicv) = self.wings.guests.vcpus[vcpu].virtualization.apicv() {
+        if let Some(apicv) = self.wings.guests.hardware(vcpu).apicv() {
             apicv.set_status(status);
         }
     }
@@ -95,7 +95,7 @@ impl Host {
         }
         let offset = (msr - msr::X2APIC_BASE) * reg::STRIDE;
         let absent = matches!(offset, reg::DFR | reg::ICR_HIGH) || offset >= 0x400;
-        let hardware = &self.wings.guests.vcpus[vcpu].virtualization;
+        let hardware = self.wings.guests.hardware(vcpu);
         let avic = hardware.avic().is_some_and(|avic| avic.active.get());
         let apicv = hardware.apicv().is_some_and(|apicv| apicv.active);
         // In x2APIC mode without x2AVIC all accesses are the host's ("hybrid").

@@ -23,10 +23,9 @@ const WORD_BYTES: u64 = 4;
 /// Writes the MSR of `vcpu`. Returns `false` if that faults: PV EOI is not offered, or the word is unaligned or
 /// outside the guest's memory.
 pub(crate) fn register(on: &mut Wings, vcpu: VcpuId, value: u64) -> bool {
-    let vm = on.guests.vcpus[vcpu].vm;
     let address = value & !msr::PV_EOI_ENABLE;
     let enables = value & msr::PV_EOI_ENABLE != 0;
-    let legal = on.guests.vms[vm].config.pv_eoi
+    let legal = on.guests.vm_of(vcpu).config.pv_eoi
         && value & msr::PV_EOI_RESERVED == 0
         && (!enables || on.guests.has_memory(vcpu, address, WORD_BYTES));
     if legal {

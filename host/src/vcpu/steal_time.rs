@@ -10,8 +10,7 @@ use crate::wings::Wings;
 
 /// Writes the steal-time MSR of `vcpu`. Returns `false` if that faults.
 pub(crate) fn register_steal_time(on: &mut Wings, vcpu: VcpuId, value: u64) -> bool {
-    let vm = on.guests.vcpus[vcpu].vm;
-    if !on.guests.vms[vm].config.steal_time || value & msr::STEAL_TIME_RESERVED != 0 {
+    if !on.guests.vm_of(vcpu).config.steal_time || value & msr::STEAL_TIME_RESERVED != 0 {
         return false;
     }
     let seen_ns = waited_ns(on, vcpu);
@@ -37,8 +36,7 @@ pub(crate) fn update_steal_time(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_
         return;
     };
     let delay = waited_ns(on, vcpu);
-    let vm = on.guests.vcpus[vcpu].vm;
-    let flush = on.guests.vms[vm].config.pv_tlb_flush;
+    let flush = on.guests.vm_of(vcpu).config.pv_tlb_flush;
     let at = &mut on.guests.vcpus[vcpu];
     let steal = delay - at.steal.seen_ns;
     at.steal.seen_ns = delay;

@@ -13,7 +13,7 @@ use crate::wings::Wings;
 
 /// The thread of `vcpu` has taken `pcpu`.
 pub(crate) fn load(on: &mut Wings, vcpu: VcpuId, pcpu: u32) {
-    let Some(apicv) = on.guests.vcpus[vcpu].virtualization.apicv_mut() else {
+    let Some(apicv) = on.guests.hardware_mut(vcpu).apicv_mut() else {
         return;
     };
     if let Some(before) = apicv.listed.take() {
@@ -102,7 +102,7 @@ pub(in crate::interrupts) fn sync(memory: &HostMemory<'_>, vcpu: VcpuId, faults:
 /// Moves interrupts posted for `vcpu` to its register page, also those posted while it was preempted: it is saved as it
 /// is.
 pub(in crate::interrupts) fn save(memory: &HostMemory<'_>, vcpu: VcpuId, faults: PostingFaults) {
-    if memory.guests.vcpus[vcpu].virtualization.apicv().is_some() {
+    if memory.guests.hardware(vcpu).apicv().is_some() {
         Descriptor::of(memory, vcpu, faults).notice();
         sync(memory, vcpu, faults);
     }

@@ -8,7 +8,7 @@ use crate::wings::Wings;
 
 /// The thread of `vcpu` has taken `pcpu` (`avic_vcpu_load`).
 pub(crate) fn load(on: &Wings, vcpu: VcpuId, pcpu: u32) {
-    let Some(avic) = on.guests.vcpus[vcpu].virtualization.avic() else {
+    let Some(avic) = on.guests.hardware(vcpu).avic() else {
         return;
     };
     if avic.active.get() {
@@ -24,7 +24,7 @@ pub(crate) fn load(on: &Wings, vcpu: VcpuId, pcpu: u32) {
 pub(crate) fn put(on: &Wings, vcpu: VcpuId) {
     if on.is_virtualized(vcpu) {
         // A preempted vCPU needs no wakeup.
-        let avic = on.guests.vcpus[vcpu].virtualization.avic();
+        let avic = on.guests.hardware(vcpu).avic();
         avic::iommu::stopped(on, vcpu, avic.is_some_and(|avic| avic.blocking));
         let memory = on.memory();
         avic::setup::tables(on, &memory, vcpu).put();
@@ -33,7 +33,7 @@ pub(crate) fn put(on: &Wings, vcpu: VcpuId) {
 
 /// `vcpu` is about to check whether its halt ends, and to sleep if it does not (`avic_vcpu_blocking`).
 pub(crate) fn blocking(on: &mut Wings, vcpu: VcpuId) {
-    let Some(avic) = on.guests.vcpus[vcpu].virtualization.avic_mut() else {
+    let Some(avic) = on.guests.hardware_mut(vcpu).avic_mut() else {
         return;
     };
     if core::mem::replace(&mut avic.blocking, true) || !avic.active.get() {
@@ -48,7 +48,7 @@ pub(crate) fn blocking(on: &mut Wings, vcpu: VcpuId) {
 
 /// The halt of `vcpu`, which is on `pcpu`, is over (`avic_vcpu_unblocking`).
 pub(crate) fn unblocking(on: &mut Wings, vcpu: VcpuId, pcpu: u32) {
-    let Some(avic) = on.guests.vcpus[vcpu].virtualization.avic_mut() else {
+    let Some(avic) = on.guests.hardware_mut(vcpu).avic_mut() else {
         return;
     };
     if !core::mem::replace(&mut avic.blocking, false) || !avic.active.get() {

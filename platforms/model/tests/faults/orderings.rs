@@ -79,11 +79,11 @@ fn check(files: &[&str], trials: &[Trial]) {
             same && fault.site.file.ends_with(each.file) && line.contains(each.line)
         });
         // The others execute what they have executed without the fault.
-        let reaching = trials
+        let mut reaching = trials
             .iter()
             .zip(&reached)
             .filter(|(_, sites)| sites.contains(&fault.site));
-        let found = reaching.into_iter().find_map(|(trial, _)| trial.run(fault.orderings()));
+        let found = reaching.find_map(|(trial, _)| trial.run(fault.orderings()));
         let reason = excuse.map(|each| each.reason);
         let verdict = found.as_deref().or(reason).unwrap_or("NOT FOUND");
         println!("loom     {fault:62} {verdict:.100}");

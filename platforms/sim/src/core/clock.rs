@@ -2,7 +2,8 @@
 //!
 //! There is a queue for each class of events: the pCPUs' steps, the next misses of vCPUs that spin, and all interrupts.
 //! Steps and misses have a slot for each pCPU. Interrupts have one for each source: first the pCPUs' timers, then the
-//! watchdog, then timed events. A timed event has its slot from when it is planned until it is due.
+//! watchdog, then the zeroing of statistics, then timed events. A timed event has its slot from when it is planned until
+//! it is due.
 //!
 //! **Order of equal times**: interrupts come first, in the order of their slots. Then come steps and misses in the
 //! order of the pCPUs, on each pCPU the step first.
@@ -29,8 +30,6 @@ pub enum TimedEvent {
     Round,
     /// All guests continue on the other host.
     Resume,
-    /// All statistics are zeroed.
-    Zero,
 }
 
 /// The source of the first event.
@@ -42,6 +41,8 @@ pub enum Source {
     Timer(PcpuId),
     /// The watchdog is due.
     Watchdog,
+    /// All statistics are zeroed.
+    Zero,
     /// A timed event is due; `slot` is its slot.
     Timed { slot: u32, event: TimedEvent },
 }
@@ -59,7 +60,7 @@ pub struct Clock {
     pcpus: u32,
     /// The timer that expires just now, until the host sets it again.
     expiring: Option<PcpuId>,
-    /// The event of each slot after the watchdog's.
+    /// The event of each slot from the first timed one on.
     timed: Vec<TimedEvent>,
     /// Slots whose events were due.
     free: Vec<u32>,
@@ -89,8 +90,13 @@ impl Clock {
         self.pcpus
     }
 
-    fn first_timed_slot(&self) -> u32 {
+    /// A slot of its own: a timed event's would give later ones other slots, and so another order of equal times.
+    fn zero_slot(&self) -> u32 {
         self.watchdog_slot() + 1
+    }
+
+    fn first_timed_slot(&self) -> u32 {
+        self.zero_slot() + 1
     }
 
     /// The source and the time of the first event, or `None` if no event is to come. No miss is the first.
@@ -137,6 +143,8 @@ impl Clock {
             Source::Timer(PcpuId(slot))
         } else if slot == self.watchdog_slot() {
             Source::Watchdog
+        } else if slot == self.zero_slot() {
+            Source::Zero
         } else {
             let event = self.timed[(slot - self.first_timed_slot()) as usize];
             Source::Timed { slot, event }
@@ -201,6 +209,16 @@ impl Clock {
         self.interrupts.clear(self.watchdog_slot());
     }
 
+    /// Plans to zero all statistics after `after` from now on.
+    pub fn set_zero(&mut self, after: Picos) {
+        self.interrupts.set(self.zero_slot(), self.now + after);
+    }
+
+    /// The statistics are zeroed: removes the event.
+    pub fn clear_zero(&mut self) {
+        self.interrupts.clear(self.zero_slot());
+    }
+
     /// Plans `event` for `after` from now on.
     pub fn plan_after(&mut self, event: TimedEvent, after: Picos) {
         let slot = match self.free.pop() {
@@ -249,7 +267,7 @@ impl Clock {
 
     fn add_slot(&mut self, event: TimedEvent) -> u32 {
         self.timed.push(event);
-        self.watchdog_slot() + self.timed.len() as u32
+        self.zero_slot() + self.timed.len() as u32
     }
 
     fn reuse(&mut self, slot: u32, event: TimedEvent) -> u32 {

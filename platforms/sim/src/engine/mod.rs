@@ -170,7 +170,7 @@ impl Engine {
 
     /// Plans to zero all statistics `at_ns` nanoseconds from now, as a write to `zero_stats` does.
     pub fn plan_zero(&mut self, at_ns: u64) {
-        self.clock.plan_after(TimedEvent::Zero, Picos::from_nanos(at_ns));
+        self.clock.set_zero(Picos::from_nanos(at_ns));
     }
 
     /// Zeroes the counters of guests, locks and books, and notes those of the host. Times are left alone: their parts

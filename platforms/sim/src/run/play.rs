@@ -78,6 +78,10 @@ impl Engine {
                 self.clock.clear_watchdog();
                 self.watch(call_off);
             }
+            Source::Zero => {
+                self.clock.clear_zero();
+                self.zero_statistics();
+            }
             Source::Timed { slot, event } => {
                 self.clock.finish(slot);
                 self.play_timed(event);
@@ -100,7 +104,6 @@ impl Engine {
             TimedEvent::Migrate => self.begin_migration(),
             TimedEvent::Round => self.end_round(),
             TimedEvent::Resume => self.resume_guests(),
-            TimedEvent::Zero => self.zero_statistics(),
         }
     }
 }

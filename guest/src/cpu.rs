@@ -15,7 +15,7 @@ use crate::config::{Assists, Config};
 use crate::haltpoll::HaltPoll;
 use crate::ids::{CpuTable, LocalId, TaskId};
 use crate::local::{Local, Local32, Shared32};
-use crate::machine::{Cpu, Machine, Mode, Report};
+use crate::machine::{Caches, Cpu, Machine, Mode, Report};
 use crate::mask::CpuMask;
 use crate::numa::NumaMap;
 use crate::profile::LineProfile;
@@ -195,6 +195,8 @@ pub(crate) struct CpuState {
     pub(crate) at_once: Local,
     /// Which of the other CPUs it has fetched cache lines from last, in turn.
     pub(crate) fetched_from: Local32,
+    /// The [`Caches`] in which it took its last spinlock, plus 1. 0: it has taken none.
+    pub(crate) caches: Local32,
     /// How many times each [`Event`] happened on this CPU.
     pub(crate) events: [Local; Event::COUNT],
     /// For how long it polls when it is idle, if it does.
@@ -221,6 +223,7 @@ impl CpuState {
             waited: core::array::from_fn(|_| Local::default()),
             at_once: Local::default(),
             fetched_from: Local32::new(0),
+            caches: Local32::new(0),
             events: core::array::from_fn(|_| Local::default()),
             halt_poll: HaltPoll::default(),
         }
@@ -256,6 +259,15 @@ impl CpuState {
     }
 }
 
+/// The CPU that took a lock last.
+#[derive(Clone, Copy)]
+pub(crate) struct Holder {
+    /// Its number plus 1. 0: none has taken the lock.
+    pub(crate) cpu: u32,
+    /// The [`Caches`] in which it took the lock, plus 1.
+    pub(crate) caches: u32,
+}
+
 /// The CPU that executes the caller, with its own state.
 pub(crate) struct ThisCpu<'k, M: Machine> {
     pub(crate) system: &'k System<M>,
@@ -271,23 +283,35 @@ impl<M: Machine> ThisCpu<'_, M> {
         self.cpu.compute(ns);
     }
 
-    /// Touches the lines of a section whose lock CPU `holder` - 1 took last, or none if `holder` is 0. If it was this
-    /// CPU, the lines are those of the other CPUs in turn.
+    /// Returns this CPU as the holder of a lock that it has just taken.
     #[inline]
-    pub(crate) fn fetch(&self, holder: u32, lines: LineProfile) {
-        if holder != self.id.0 + 1 {
-            if holder != 0 && lines.moved_milli != 0 {
-                self.cpu
-                    .fetch_lines(CpuId(holder - 1), lines.moved_milli, lines.chained);
+    pub(crate) fn take_caches(&self) -> Holder {
+        let caches = self.cpu.caches().0 + 1;
+        self.local.caches.set(caches);
+        Holder {
+            cpu: self.id.0 + 1,
+            caches,
+        }
+    }
+
+    /// Touches the lines of a section whose lock was taken by `before`. If that was this CPU, the lines are those of the
+    /// other CPUs in turn.
+    #[inline]
+    pub(crate) fn fetch(&self, before: Holder, lines: LineProfile) {
+        let (caches, milli) = if before.cpu == self.id.0 + 1 {
+            let others = self.system.cpus.count() - 1;
+            if lines.stayed_milli == 0 || others == 0 {
+                return;
             }
-        } else if lines.stayed_milli != 0 {
-            let cpus = self.system.cpus.count();
-            if cpus > 1 {
-                let turn = &self.local.fetched_from;
-                turn.set((turn.get() + 1) % (cpus - 1));
-                let from = (self.id.0 + 1 + turn.get()) % cpus;
-                self.cpu.fetch_lines(CpuId(from), lines.stayed_milli, lines.chained);
-            }
+            let turn = &self.local.fetched_from;
+            turn.set((turn.get() + 1) % others);
+            let other = CpuId((self.id.0 + 1 + turn.get()) % (others + 1));
+            (self.system.cpus[other].caches.get(), lines.stayed_milli)
+        } else {
+            (before.caches, lines.moved_milli)
+        };
+        if caches != 0 && milli != 0 {
+            self.cpu.fetch_lines(Caches(caches - 1), milli, lines.chained);
         }
     }
 

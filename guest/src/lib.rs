@@ -93,7 +93,7 @@ pub use fs::FileId;
 pub use ids::TaskId;
 pub use ipc::Events;
 pub use limits::{Format, Limits, Start};
-pub use machine::{Cpu, GuestImage, Machine, Mode, Report, TakenPage, Threads};
+pub use machine::{Caches, Cpu, GuestImage, Machine, Mode, Report, TakenPage, Threads};
 pub use net::DriverQueue;
 pub use os::{Os, Touch};
 pub use pcid::Pcid;

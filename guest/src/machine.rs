@@ -18,6 +18,10 @@ use holdfast_locks::{Budget, CpuId, Interrupts, Nodes, Numa, Paravirt};
 use crate::class::LockClass;
 use crate::pcid::Pcid;
 
+/// The caches of one CPU of the hardware, by the machine's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caches(pub u32);
+
 /// One virtual CPU of the machine, for the code that runs on it. A value is valid until the caller blocks or is
 /// preempted by the guest's scheduler. After that the caller must call [`Machine::cpu`] again.
 ///
@@ -28,9 +32,11 @@ pub unsafe trait Cpu: Nodes + Paravirt + Interrupts + Numa + 'static {
     /// Computes for `ns` nanoseconds of this CPU's undisturbed time. Enabled interrupts are taken during that, and the
     /// caller may then continue on another CPU.
     fn compute(&self, ns: u64);
-    /// Touches `milli` thousandths of cache lines that `from` changed last: data behind a lock. If they are `chained`,
-    /// each has the address of the next one.
-    fn fetch_lines(&self, from: CpuId, milli: u32, chained: bool);
+    /// Returns the caches that hold what this CPU changes now.
+    fn caches(&self) -> Caches;
+    /// Touches `milli` thousandths of cache lines that `from` holds since they were changed: data behind a lock. If they
+    /// are `chained`, each has the address of the next one.
+    fn fetch_lines(&self, from: Caches, milli: u32, chained: bool);
     /// Enables interrupts, and takes pending ones.
     fn irq_enable(&self);
     /// Masks interrupts.

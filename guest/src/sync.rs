@@ -12,7 +12,7 @@ use core::ops::{Deref, DerefMut};
 use holdfast_locks::{BootLock, Interrupts, Line, Platform, Word};
 
 use crate::class::LockClass;
-use crate::cpu::ThisCpu;
+use crate::cpu::{Holder, ThisCpu};
 use crate::lines;
 use crate::local::Local32;
 use crate::machine::{Cpu, Machine};
@@ -27,9 +27,35 @@ pub(crate) struct SpinLock<T, M: Machine> {
     class: LockClass,
     /// CPU + 1 for which the last holder left the lock taken. 0: the lock was not left.
     left_to: Local32,
-    /// CPU + 1 that took the lock last. 0: none yet.
-    holder: Local32,
+    /// CPU that took the lock last.
+    holder: LastHolder,
     value: UnsafeCell<T>,
+}
+
+/// The [`Holder`] that took a lock last.
+#[derive(Default)]
+struct LastHolder {
+    cpu: Local32,
+    caches: Local32,
+}
+
+impl LastHolder {
+    #[inline(always)]
+    fn get(&self) -> Holder {
+        Holder {
+            cpu: self.cpu.get(),
+            caches: self.caches.get(),
+        }
+    }
+
+    /// Sets the holder, and returns the one before.
+    #[inline(always)]
+    fn replace(&self, holder: Holder) -> Holder {
+        let before = self.get();
+        self.cpu.set(holder.cpu);
+        self.caches.set(holder.caches);
+        before
+    }
 }
 
 /// The holder's access to the value. Dropping it releases the lock.
@@ -38,8 +64,8 @@ pub(crate) struct SpinGuard<'a, T, M: Machine> {
     on: &'a ThisCpu<'a, M>,
     /// Whether the release enables interrupts again.
     enable: bool,
-    /// CPU + 1 that took the lock before. 0: none did.
-    before: u32,
+    /// CPU that took the lock before.
+    before: Holder,
 }
 
 impl<T, M: Machine> SpinLock<T, M> {
@@ -48,7 +74,7 @@ impl<T, M: Machine> SpinLock<T, M> {
             lock: BootLock::new(),
             class,
             left_to: Local32::new(0),
-            holder: Local32::new(0),
+            holder: LastHolder::default(),
             value: UnsafeCell::new(value),
         }
     }
@@ -106,13 +132,11 @@ impl<T, M: Machine> SpinLock<T, M> {
         let contended = on.cpu.contentions() != before;
         let taken = on.cpu.lock_clock_ns().saturating_sub(begun);
         on.local.count_lock(class, contended, taken);
-        let before = self.holder.get();
-        self.holder.set(on.id.0 + 1);
         SpinGuard {
             lock: self,
             on,
             enable,
-            before,
+            before: self.holder.replace(on.take_caches()),
         }
     }
 
@@ -129,7 +153,7 @@ impl<T, M: Machine> SpinLock<T, M> {
             lock: self,
             on,
             enable: false,
-            before: on.id.0 + 1,
+            before: self.holder.get(),
         }
     }
 }

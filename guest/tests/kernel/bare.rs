@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{self, Relaxed};
 
 use holdfast_abi::StealTime;
-use holdfast_guest::{Cpu, GuestImage, LockClass, Machine, Mode, Pcid, Report, TakenPage};
+use holdfast_guest::{Caches, Cpu, GuestImage, LockClass, Machine, Mode, Pcid, Report, TakenPage};
 use holdfast_locks::{Budget, CpuId, Interrupts, NodeTable, Nodes, Numa, Paravirt, Platform, WaitTable, Word};
 
 /// The one CPU. Only its words and its steal-time record work.
@@ -123,7 +123,10 @@ unsafe impl Paravirt for BareCpu {
 // SAFETY: there are no interrupts.
 unsafe impl Cpu for BareCpu {
     fn compute(&self, _: u64) {}
-    fn fetch_lines(&self, _: CpuId, _: u32, _: bool) {}
+    fn caches(&self) -> Caches {
+        Caches(0)
+    }
+    fn fetch_lines(&self, _: Caches, _: u32, _: bool) {}
     fn irq_enable(&self) {}
     fn irq_disable(&self) {}
     fn irqs_enabled(&self) -> bool {

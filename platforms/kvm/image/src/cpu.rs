@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::{self, Relaxed};
 use core::sync::atomic::{compiler_fence, fence};
 
 use holdfast_abi::{StealTime, hypercall, lapic, msr};
-use holdfast_guest::{Cpu, LockClass, Mode};
+use holdfast_guest::{Caches, Cpu, LockClass, Mode};
 use holdfast_locks::{
     Budget, CpuId, Event, Interrupts, LockStats, NodeTable, Nodes, Numa, Paravirt, Platform, Recorder, WaitTable,
 };
@@ -177,8 +177,13 @@ unsafe impl Cpu for KvmCpu {
     fn compute(&self, ns: u64) {
         self.block.pace.run(ns, || self.now_ns());
     }
+    /// The vCPU's number: where it runs is not known.
+    #[inline(always)]
+    fn caches(&self) -> Caches {
+        Caches(self.block.number.get())
+    }
     /// Reads lines that `from` changed when it fetched lines itself, and changes as many of its own.
-    fn fetch_lines(&self, from: CpuId, milli: u32, chained: bool) {
+    fn fetch_lines(&self, from: Caches, milli: u32, chained: bool) {
         let due = self.block.lines_due.get() + milli;
         self.block.lines_due.set(due % 1_000);
         let theirs = &percpu::of(from.0).lines;

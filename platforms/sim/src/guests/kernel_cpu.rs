@@ -5,7 +5,7 @@
 use core::sync::atomic::Ordering;
 
 use holdfast_abi::{StealTime, msr::PV_EOI_BIT, virtio};
-use holdfast_guest::{Cpu, LockClass, Mode, Pcid, TakenPage};
+use holdfast_guest::{Caches, Cpu, LockClass, Mode, Pcid, TakenPage};
 use holdfast_host::{Exit, PcpuId};
 use holdfast_locks::{Budget, CpuId, Interrupts};
 use holdfast_machine::Picos;
@@ -45,19 +45,16 @@ unsafe impl Cpu for SimCpu {
         }
     }
 
-    fn fetch_lines(&self, from: CpuId, milli: u32, chained: bool) {
+    #[inline]
+    fn caches(&self) -> Caches {
+        self.with(|engine| Caches(engine.current().last_pcpu.0))
+    }
+
+    fn fetch_lines(&self, from: Caches, milli: u32, chained: bool) {
         let waits = if chained { milli } else { overlapped(milli) };
         let span = self.with(|engine| {
-            let writer = engine.vm_of(engine.flows.current).vcpu(from.0);
-            let owner = engine.vcpus[writer].last_pcpu;
             let pcpu = engine.current().last_pcpu;
-            // A vCPU that has not run yet has changed nothing.
-            let never = owner == PcpuId(u32::MAX);
-            let latency = if never {
-                Picos::ZERO
-            } else {
-                engine.memory.latency(owner, pcpu)
-            };
+            let latency = engine.memory.latency(PcpuId(from.0), pcpu);
             Picos(latency.0 * u64::from(waits) / 1_000)
         });
         if span != Picos::ZERO {

@@ -4,3 +4,4 @@
 //! memory.
 
 pub mod event;
+pub mod read;

@@ -18,7 +18,7 @@ use std::io::{BufRead, BufReader, Read};
 
 use crate::event::{Event, Name, Tid, What};
 
-use super::{Fault, Format, Header, Input, ReadError, Recording, Source};
+use super::recording::{Fault, Format, Header, Input, ReadError, Recording, Source};
 
 /// A line is not longer, in bytes.
 const LINE_BYTES_MAX: u64 = 1 << 16;

@@ -1,3 +1,4 @@
 //! Tests of reading recordings.
 
+mod dat;
 mod text;

@@ -158,7 +158,7 @@ pub enum What {
         /// The wait ended with an event for the guest.
         valid: bool,
     },
-    /// `kvm_hypercall`.
+    /// `kvm_hypercall`: the guest calls its host.
     Hypercall {
         /// The number of the call. 5 is a kick.
         nr: u64,
@@ -176,19 +176,19 @@ pub enum What {
     Interrupt {
         /// ID of that APIC.
         apic: u32,
-        /// Vector.
+        /// Vector of the interrupt.
         vector: u8,
     },
     /// `kvm_inj_virq`: a virtual interrupt is injected at the next entry.
     Injected {
-        /// Vector.
+        /// Vector of the interrupt.
         vector: u8,
     },
     /// `kvm_msr`: the guest accesses a model-specific register, and exits for it.
     Msr {
         /// Number of the register.
         number: u32,
-        /// Its value.
+        /// Value that is read or written.
         value: u64,
         /// It is written. `false`: read.
         write: bool,
@@ -249,6 +249,9 @@ pub enum What {
         ended: Tid,
     },
     /// Events of this CPU are missing since the last one that it wrote.
+    ///
+    /// perf counts some losses only at the end, and without a CPU: then the CPU is `u32::MAX`, and the events are
+    /// missing anywhere before.
     Lost {
         /// How many, if the source says it.
         events: Option<u64>,

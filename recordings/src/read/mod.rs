@@ -1,10 +1,12 @@
 //! Readers of recordings: each yields the events of a file in the order of their times, in bounded memory.
 //!
-//! `open` finds out which format a file has. `dat.rs` reads trace.dat, `text.rs` what `perf script` and `trace-cmd report` print.
-//! `recording.rs` is what they have in common. `exits.rs` has the names of exit reasons, which text has instead of numbers.
+//! `open` finds out which format a file has. `perf.rs` reads perf.data, `dat.rs` trace.dat, and `text.rs` what
+//! `perf script` and `trace-cmd report` print. `decode.rs` reads an event of the kernel by its format.
+//! `recording.rs` is what they have in common. `exits.rs` has the names of exit reasons, which text has instead of
+//! numbers.
 //!
-//! **Order**: the times of events never decrease. Where a file's times go back, [`Fault::Backwards`] marks the place, and
-//! the next events have the time before the jump until the file has caught up.
+//! **Order**: the times of events never decrease. Where a file's times go back, [`Fault::Backwards`] marks the place.
+//! The next events have the time before the jump until the file has caught up.
 //!
 //! **Nothing is guessed**: an error marks a place where something could not be read. The events after it are what could
 //! still be read. Lost events are `What::Lost`.
@@ -14,6 +16,7 @@
 mod dat;
 mod decode;
 mod exits;
+mod perf;
 mod recording;
 mod text;
 
@@ -55,7 +58,7 @@ pub fn read(input: impl Input + 'static) -> Result<Recording, ReadError> {
     match begin {
         [] => foreign("an empty file"),
         [b'P', b'E', b'R', b'F', b'I', b'L', b'E', b'2', ..] | [b'2', b'E', b'L', b'I', b'F', b'R', b'E', b'P', ..] => {
-            Err(ReadError::new(0, Fault::Unsupported("perf.data".into())))
+            perf::read(input)
         }
         [0x17, 0x08, 0x44, b't', b'r', b'a', b'c', b'i', b'n', b'g', ..] => dat::read(input),
         [b'P', b'E', b'R', b'F', b'F', b'I', b'L', b'E', ..] => foreign("perf.data of a perf older than 2010"),

@@ -11,7 +11,7 @@ use crate::event::{Event, Tid, What};
 pub enum Format {
     /// perf.data, a file or a pipe.
     Perf,
-    /// trace.dat.
+    /// trace.dat of trace-cmd.
     TraceCmd,
     /// Text of `perf script`, of `trace-cmd report`, or of tracefs.
     Text,

@@ -6,8 +6,8 @@
 //! tracefs:           CPU 0/KVM-1234       [003] d..2. 12345.678901: kvm_entry: vcpu 0, rip 0x...
 //! ```
 //!
-//! A name may have spaces and brackets: a line is recognized by its CPU in brackets that a time follows. Lines that have
-//! none are not events, for instance those of a call chain.
+//! A name may have spaces and brackets: a line is recognized by its CPU in brackets that a time follows. Lines without
+//! one are not events, for instance those of a call chain.
 //!
 //! `what.rs` reads what an event prints.
 
@@ -249,6 +249,10 @@ impl<R: BufRead> Text<R> {
             Ok(None) => {}
             Ok(Some(what)) => {
                 event.what = what;
+                // perf does not know a thread that ends.
+                if let What::Switch { prev, .. } = what {
+                    event.thread = prev;
+                }
                 self.ready.push_back((event, self.offset));
             }
             Err(_) if self.line.last() != Some(&b'\n') => {

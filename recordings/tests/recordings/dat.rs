@@ -4,7 +4,9 @@ use std::io::Cursor;
 
 use holdfast_recordings::event::{Event, What};
 use holdfast_recordings::read::{Fault, Format, Recording, read};
-use proptest::prelude::{ProptestConfig, any, prop, proptest};
+use proptest::prelude::{ProptestConfig, proptest};
+
+use crate::damage::{edits, mutated, read_all};
 
 /// Recordings of `perf bench sched pipe` by trace-cmd 3.1.6 on Linux 6.18, with what it prints of them.
 const FILES: [(&[u8], &str); 5] = [
@@ -86,26 +88,6 @@ fn names_come_with_the_first_event() {
     assert!(first.at > 0);
 }
 
-/// Reads all of a file that may be damaged: the number of its events and the errors.
-fn read_all(bytes: Vec<u8>) -> (usize, Vec<String>) {
-    let recording = match read(Cursor::new(bytes)) {
-        Ok(recording) => recording,
-        Err(error) => return (0, vec![error.to_string()]),
-    };
-    let (mut events, mut errors, mut now) = (0, Vec::new(), 0);
-    for event in recording {
-        match event {
-            Ok(event) => {
-                assert!(event.at >= now, "the time goes back");
-                now = event.at;
-                events += 1;
-            }
-            Err(error) => errors.push(error.to_string()),
-        }
-    }
-    (events, errors)
-}
-
 #[test]
 fn a_file_that_was_cut_off_keeps_what_it_has() {
     for (file, _) in FILES {
@@ -163,20 +145,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn mutated_files_never_panic(
-        file in 0..FILES.len(),
-        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..30),
-        numbers in prop::collection::vec((any::<prop::sample::Index>(), any::<u64>()), 0..4),
-    ) {
-        let mut bytes = FILES[file].0.to_vec();
-        for (place, byte) in edits {
-            let place = place.index(bytes.len());
-            bytes[place] = byte;
-        }
-        for (place, number) in numbers {
-            let place = place.index(bytes.len() - 8);
-            bytes[place..place + 8].copy_from_slice(&number.to_le_bytes());
-        }
-        read_all(bytes);
+    fn mutated_files_never_panic(file in 0..FILES.len(), edits in edits()) {
+        read_all(mutated(FILES[file].0, &edits));
     }
 }

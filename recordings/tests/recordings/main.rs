@@ -1,4 +1,6 @@
 //! Tests of reading recordings.
 
+mod damage;
 mod dat;
+mod perf;
 mod text;

@@ -90,21 +90,44 @@ impl<R: Read + Seek> File<R> {
     /// The file is no trace.dat, is damaged before its events, or is of a kind that is not supported: big endian, text
     /// (`latency`), compressed by another algorithm than zstd.
     pub fn open(from: R) -> Result<Self, Error> {
+        let mut file = Self::begin(from, |version| matches!(version, "6" | "7"))?;
+        match file.version {
+            6 => {
+                file.formats_first()?;
+                file.rest_6()?;
+            }
+            _ => file.read_7()?,
+        }
+        Ok(file)
+    }
+
+    /// Reads the formats of events from the tracing data of perf.data, which begin as a trace.dat of another
+    /// version.
+    ///
+    /// # Errors
+    ///
+    /// They are damaged, or of a big-endian machine.
+    pub fn perf_formats(from: R) -> Result<Formats, Error> {
+        let mut file = Self::begin(from, |version| version.starts_with("0."))?;
+        file.formats_first()?;
+        Ok(file.formats)
+    }
+
+    /// Reads the part before the first difference between the versions.
+    fn begin(from: R, is_known: impl Fn(&str) -> bool) -> Result<Self, Error> {
         let mut input = Input::new(from)?;
         let magic = input.take(10.min(input.length()), 10, "the header")?;
         if magic != *b"\x17\x08\x44tracing" {
             return Err(Error::new(0, ErrorKind::Foreign));
         }
         let version = input.text(16, "the version")?;
-        let version = match version.parse() {
-            Ok(version @ (6 | 7)) => version,
-            _ => {
-                return Err(Error::unsupported(
-                    10,
-                    format!("trace.dat of version `{}`", version.escape_debug()),
-                ));
-            }
-        };
+        if !is_known(&version) {
+            return Err(Error::unsupported(
+                10,
+                format!("trace.dat of version `{}`", version.escape_debug()),
+            ));
+        }
+        let version = version.parse().unwrap_or(0);
         match input.u8("the header")? {
             0 => {}
             1 => return Err(Error::unsupported(input.at() - 1, "a trace of a big-endian machine")),
@@ -115,7 +138,7 @@ impl<R: Read + Seek> File<R> {
             return Err(Error::damaged(input.at() - 1, format!("a `long` of {long_size} bytes")));
         }
         let page_size = input.u32("the header")?;
-        let mut file = Self {
+        Ok(Self {
             version,
             long_size,
             page_size,
@@ -136,12 +159,7 @@ impl<R: Read + Seek> File<R> {
             unpacker: Unpacker::default(),
             functions: None,
             printk: None,
-        };
-        match version {
-            6 => file.read_6()?,
-            _ => file.read_7()?,
-        }
-        Ok(file)
+        })
     }
 
     /// Reads names of addresses, as tracefs has them. Empty if the file has none.
@@ -167,8 +185,8 @@ impl<R: Read + Seek> File<R> {
             .take(u64::from(bytes), SYMBOLS_BYTES_MAX, "names of addresses")
     }
 
-    /// Version 6: one part after the other.
-    fn read_6(&mut self) -> Result<(), Error> {
+    /// Version 6, and perf.data: the description of pages, and the formats.
+    fn formats_first(&mut self) -> Result<(), Error> {
         let input = &mut self.input;
         let at = input.at();
         expect(input, b"header_page\0")?;
@@ -188,6 +206,11 @@ impl<R: Read + Seek> File<R> {
             let count = self.input.u32("formats")?;
             self.formats_6(&system, count, &mut budget)?;
         }
+        Ok(())
+    }
+
+    /// Version 6: what follows the formats.
+    fn rest_6(&mut self) -> Result<(), Error> {
         let input = &mut self.input;
         for place in [&mut self.functions, &mut self.printk] {
             let at = input.at();

@@ -8,8 +8,8 @@
 //!         field:__data_loc char[] comm;   offset:8;       size:4; signed:0;
 //! ```
 //!
-//! A field with `__data_loc` has the place of its bytes in the event: the length in the upper half of 32 bits, the offset
-//! in the lower half. With `__rel_loc` the offset counts from the end of the field.
+//! A field with `__data_loc` has the place of its bytes in the event: the length in the upper half of 32 bits, the
+//! offset in the lower half. With `__rel_loc` the offset counts from the end of the field.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

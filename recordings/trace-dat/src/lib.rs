@@ -2,8 +2,8 @@
 //!
 //! [`File`] reads what the file says of the recorded machine, [`Records`] the events of all CPUs in the order of their
 //! times, [`format`] what an event consists of, and [`Page`] one page of the kernel's ring buffer, as tracefs'
-//! `trace_pipe_raw` yields it. The layout is that of the manual pages trace-cmd.dat.v6(5) and trace-cmd.dat.v7(5), and of
-//! the kernel's `ring-buffer-design.rst`.
+//! `trace_pipe_raw` yields it. The layout is that of the manual pages trace-cmd.dat.v6(5) and trace-cmd.dat.v7(5), and
+//! of the kernel's `ring-buffer-design.rst`.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -19,8 +19,8 @@
 //! # }
 //! ```
 //!
-//! **Bounded**: no allocation is as large as a number in the file says. Each has a limit, and what the file says must be
-//! in the file.
+//! **Bounded**: no allocation is as large as a number in the file says. Each has a limit, and what the file says must
+//! be in the file.
 //!
 //! **Nothing is guessed**: an error names its place. The other CPUs of a damaged file are still read.
 

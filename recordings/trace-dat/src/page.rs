@@ -130,8 +130,8 @@ impl Page {
     ///
     /// # Errors
     ///
-    /// The page is shorter than its header, or than it says. `offset` is the page's place, for the error. A page that the
-    /// file cuts off has the events before the cut.
+    /// The page is shorter than its header, or than it says. `offset` is the page's place, for the error. A page that
+    /// the file cuts off has the events before the cut.
     pub fn new(page: &[u8], layout: &Layout, offset: u64) -> Result<Self, Error> {
         let cut = || Error::truncated(offset, "the header of a page");
         let now = long(page, 0, 8).ok_or_else(cut)?;

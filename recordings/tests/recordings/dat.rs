@@ -9,7 +9,7 @@ use proptest::prelude::{ProptestConfig, proptest};
 use crate::damage::{edits, mutated, read_all};
 
 /// Recordings of `perf bench sched pipe` by trace-cmd 3.1.6 on Linux 6.18, with what it prints of them.
-const FILES: [(&[u8], &str); 5] = [
+pub const FILES: [(&[u8], &str); 5] = [
     (include_bytes!("files/v6.dat"), include_str!("files/v6.txt")),
     (include_bytes!("files/v7-zstd.dat"), include_str!("files/v7-zstd.txt")),
     (

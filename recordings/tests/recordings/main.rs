@@ -2,5 +2,7 @@
 
 mod damage;
 mod dat;
+mod fuzz;
 mod perf;
+mod stream;
 mod text;

@@ -9,7 +9,7 @@ use proptest::prelude::{ProptestConfig, proptest};
 use crate::damage::{edits, mutated, read_all};
 
 /// Recordings of `perf bench sched pipe` by perf 6.1 on Linux 6.18, with what it prints of them.
-const FILES: [(&[u8], &str); 3] = [
+pub const FILES: [(&[u8], &str); 3] = [
     (include_bytes!("files/perf.data"), include_str!("files/perf.txt")),
     (
         include_bytes!("files/perf-zstd.data"),

@@ -19,16 +19,16 @@ fn errors(text: &str) -> Vec<ReadError> {
 }
 
 /// The same two events as perf, trace-cmd and tracefs print them.
-const PERF: &str = "
+pub const PERF: &str = "
        CPU 0/KVM  1201/1234  [003]  12.000001500: sched:sched_switch: prev_comm=CPU 0/KVM prev_pid=1234 prev_prio=120 \
     prev_state=R+ ==> next_comm=vhost [1] next_pid=77 next_prio=100
      vhost [1]    77/77    [003]  12.000002000:   kvm:kvm_entry: vcpu 1, rip 0x10
 ";
-const TRACE_CMD: &str = "cpus=4
+pub const TRACE_CMD: &str = "cpus=4
        CPU 0/KVM-1234  [003]    12.000001500: sched_switch:         CPU 0/KVM:1234 [120] R+ ==> vhost [1]:77 [100]
        vhost [1]-77    [003]    12.000002000: kvm_entry:            vcpu 1, rip 0x10
 ";
-const TRACEFS: &str = "# tracer: nop
+pub const TRACEFS: &str = "# tracer: nop
        CPU 0/KVM-1234    (   1201) [003] d..2.    12.000001500: sched_switch: prev_comm=CPU 0/KVM prev_pid=1234 \
     prev_prio=120 prev_state=R+ ==> next_comm=vhost [1] next_pid=77 next_prio=100
        vhost [1]-77      (-------) [003] d..1.    12.000002000: kvm_entry: vcpu 1, rip 0x10

@@ -21,6 +21,11 @@ impl Name {
     pub fn new(bytes: &[u8]) -> Self {
         let mut name = Self::default();
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+        if bytes[..end].is_ascii() {
+            name.length = end.min(name.bytes.len()) as u8;
+            name.bytes[..usize::from(name.length)].copy_from_slice(&bytes[..usize::from(name.length)]);
+            return name;
+        }
         for chunk in bytes[..end].utf8_chunks() {
             for character in chunk.valid().chars() {
                 let mut encoded = [0; 4];
@@ -267,4 +272,22 @@ pub enum Left {
     Asleep,
     /// It ended (`X`, `Z`).
     Dead,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Name;
+
+    #[test]
+    fn a_name_has_whole_characters_of_its_first_15_bytes() {
+        for (bytes, expected) in [
+            (&b"CPU 0/KVM\0\0rest"[..], "CPU 0/KVM"),
+            (b"0123456789abcdefgh", "0123456789abcde"),
+            ("0123456789abcd\u{e9}".as_bytes(), "0123456789abcd"),
+            (b"a\xffb\xc3", "a?b?"),
+            (b"", ""),
+        ] {
+            assert_eq!(&*Name::new(bytes), expected);
+        }
+    }
 }

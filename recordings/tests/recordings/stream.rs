@@ -1,5 +1,6 @@
 //! Long recordings that are made while they are read: order, count, memory, and speed.
 
+use std::fmt::Write as _;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::time::Instant;
 
@@ -180,6 +181,61 @@ impl Seek for Pipe {
     }
 }
 
+/// Text of any length: the lines of a real one again and again, later each time.
+struct Lines {
+    /// What is before the time, the time in ns, and what is behind it.
+    lines: Vec<(&'static str, u64, &'static str)>,
+    span: u64,
+    left: u64,
+    next: String,
+    at: usize,
+}
+
+impl Lines {
+    fn new(count: u64) -> Self {
+        let lines = dat::FILES[0].1.lines().filter_map(|line| {
+            let (before, rest) = line.split_once("]  ")?;
+            let (time, after) = rest.trim_start().split_once(':')?;
+            let (seconds, ns) = time.split_once('.')?;
+            let time = seconds.parse::<u64>().ok()? * 1_000_000_000 + ns.parse::<u64>().ok()?;
+            Some((before, time, after))
+        });
+        let lines: Vec<_> = lines.collect();
+        let span = lines[lines.len() - 1].1 - lines[0].1 + 1;
+        Self {
+            lines,
+            span,
+            left: count,
+            next: String::new(),
+            at: 0,
+        }
+    }
+}
+
+impl Read for Lines {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if self.at == self.next.len() && self.left > 0 {
+            self.next.clear();
+            for (before, time, after) in &mut self.lines {
+                let (seconds, ns) = (*time / 1_000_000_000, *time % 1_000_000_000);
+                let _ = writeln!(self.next, "{before}]  {seconds}.{ns:09}:{after}");
+                *time += self.span;
+            }
+            (self.at, self.left) = (0, self.left - 1);
+        }
+        let bytes = (self.next.len() - self.at).min(to.len());
+        to[..bytes].copy_from_slice(&self.next.as_bytes()[self.at..self.at + bytes]);
+        self.at += bytes;
+        Ok(bytes)
+    }
+}
+
+impl Seek for Lines {
+    fn seek(&mut self, _: SeekFrom) -> io::Result<u64> {
+        Err(io::ErrorKind::NotSeekable.into())
+    }
+}
+
 /// Returns the most memory that was in use, in KiB.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
@@ -228,6 +284,14 @@ fn the_rounds_of_a_long_pipe_come_in_order() {
     assert_eq!(count(pipe), 30 * of_each);
 }
 
+#[test]
+fn the_lines_of_a_long_text_come_in_order() {
+    let lines = Lines::new(30);
+    let of_each = lines.lines.len() as u64;
+    assert!(of_each > 100);
+    assert_eq!(count(lines), 30 * of_each);
+}
+
 /// An hour of 64 CPUs: `HOLDFAST_EVENTS` million events, and less than 500 MiB.
 #[test]
 #[ignore = "takes a minute: HOLDFAST_EVENTS=40 in a release build"]
@@ -242,4 +306,8 @@ fn an_hour_of_64_cpus_is_read_in_bounded_memory() {
     let begin = Instant::now();
     let events = count(Pipe::new(millions * 1_000_000 / of_each));
     measured("perf.data", events, begin);
+    let of_each = Lines::new(0).lines.len() as u64;
+    let begin = Instant::now();
+    let events = count(Lines::new(millions * 1_000_000 / of_each));
+    measured("text", events, begin);
 }

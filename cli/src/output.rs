@@ -93,18 +93,13 @@ pub const WIDTH: usize = 100;
 
 /// Creates a table in Markdown that fits [`WIDTH`]. The first `texts` columns are text, the others numbers.
 pub fn table(header: impl IntoIterator<Item = impl Into<String>>, texts: usize) -> Table {
-    let mut table = wide_table(header, texts);
-    table
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(WIDTH as u16);
-    table
-}
-
-/// Creates a table in Markdown as [`table`] does, with a line for each row however long: for pages.
-pub fn wide_table(header: impl IntoIterator<Item = impl Into<String>>, texts: usize) -> Table {
     let mut table = Table::new();
     let header: Vec<String> = header.into_iter().map(Into::into).collect();
-    table.load_style(ASCII_MARKDOWN).set_header(header);
+    table
+        .load_style(ASCII_MARKDOWN)
+        .set_header(header)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(WIDTH as u16);
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_cell_alignment(if index < texts {
             CellAlignment::Left
@@ -229,17 +224,20 @@ pub fn sheet(sheet: &Sheet) -> String {
     parts.iter().map(part).collect::<Vec<String>>().join("\n\n")
 }
 
-/// Returns `text` in lines that fit [`WIDTH`].
+/// Returns `text` in lines that fit [`WIDTH`]. The items of a list keep their indentation.
 pub fn wrapped(text: &str) -> String {
     let line = |line: &str| {
-        let mut lines = vec![String::new()];
-        for word in line.split(' ') {
+        let words = line.trim_start_matches(' ');
+        let indent = line.len() - words.len();
+        let hanging = indent + if words.starts_with("- ") { 2 } else { 0 };
+        let mut lines = vec![" ".repeat(indent)];
+        for word in words.split(' ') {
             let last = lines.last().map_or(0, |last: &String| last.chars().count());
-            if last > 0 && last + 1 + word.chars().count() > WIDTH {
-                lines.push(String::new());
+            if last > hanging && last + 1 + word.chars().count() > WIDTH {
+                lines.push(" ".repeat(hanging));
             }
             if let Some(last) = lines.last_mut() {
-                if !last.is_empty() {
+                if !last.trim_start().is_empty() {
                     last.push(' ');
                 }
                 last.push_str(word);
@@ -285,6 +283,9 @@ mod tests {
         let text = wrapped(&"change of 0.5 % and more, ".repeat(20));
         assert!(widths(&text).iter().all(|width| *width <= WIDTH), "{text}");
         assert!(!text.contains("0.5\n"), "{text}");
+        let text = wrapped(&format!("- all\n  - {}", "two words ".repeat(12).trim_end()));
+        assert!(text.starts_with("- all\n  - two words"), "{text}");
+        assert!(text.lines().skip(2).all(|line| line.starts_with("    ")), "{text}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use holdfast_lab::options::Options;
 use holdfast_lab::results::path_in;
+use holdfast_lab::sheet::Sheet;
 use holdfast_lab::shipped::{self, EXPERIMENTS};
 use holdfast_lab::validate::{self, LARGE, Order, SIZE, Validation};
 
@@ -84,53 +85,86 @@ fn published(args: &PublishedArgs) -> Result<Done> {
 
 /// Returns the tables, the misses first, and what they show.
 fn shown(validation: &Validation) -> String {
+    let notes = |lines: &str| output::wrapped(lines);
     [
-        summary(validation),
-        "Orders of variants, the worst first:".to_owned(),
+        output::wrapped(&summary(validation)),
+        notes(
+            "Orders of variants, by experiment. The experiment with the worst order comes first, and the worst order in \
+             each:",
+        ),
         orders(validation),
-        "*Size*: the predicted effect over the published one.\n*Not proven*: the 95 % confidence interval of the \
-         prediction includes no difference.\n*Published, uncertain*: so does that of the published figures, or they are \
-         single runs, or equal means.\nSuch a pair counts neither as right nor as wrong."
-            .to_owned(),
-        "Levels, the largest misses first:".to_owned(),
+        notes(
+            "*Published*, *predicted*: the mean of B over that of A. *Size*: the predicted effect over the published \
+             one.\n*Slight*: right, but less than a quarter of the published difference.\n*Not proven*: the 95 % \
+             confidence interval of the prediction includes no difference.\n*Uncertain*: so does that of the published \
+             figures, or they are single runs, or equal means. Such a pair counts neither as right nor as wrong.",
+        ),
+        notes(
+            "Levels, by experiment. The experiment with the largest miss comes first, and the largest miss in each:",
+        ),
         levels(validation),
-        "*Inside*: within one published standard deviation of the published mean.\nBrackets: that deviation is not below \
-         the mean, so the check is weak."
-            .to_owned(),
+        notes(
+            "Numbers after ± are standard deviations.\n*Inside*: within one published standard deviation of the \
+             published mean.\nBrackets: that deviation is not below the mean, so the check is weak.",
+        ),
     ]
     .join("\n\n")
 }
 
+/// Returns `rows` as a table for each experiment. The experiments stand in the order of their first rows.
+fn by_experiment(heads: &str, texts: usize, rows: impl Iterator<Item = (String, Vec<String>)>) -> String {
+    let mut tables: Vec<(String, Sheet)> = Vec::new();
+    for (experiment, row) in rows {
+        match tables.iter_mut().find(|(name, _)| *name == experiment) {
+            Some((_, sheet)) => sheet.rows.push(row),
+            None => {
+                let mut sheet = Sheet::new(heads.split(" | "), texts);
+                sheet.rows.push(row);
+                tables.push((experiment, sheet));
+            }
+        }
+    }
+    let table = |(experiment, sheet): (String, Sheet)| {
+        // The unit of all rows stands above them.
+        let unit = sheet.heads.iter().position(|head| head == "unit");
+        let unit = unit.map(|at| sheet.rows[0][at].clone());
+        let whole = sheet.heads.len();
+        let sheet = sheet.without_one("unit");
+        let unit = unit.filter(|_| sheet.heads.len() < whole);
+        let unit = unit.map_or_else(String::new, |unit| format!(", {unit}"));
+        let sheet = sheet.without_one("guest").with_content();
+        format!("{experiment}{unit}:\n\n{}", output::sheet(&sheet))
+    };
+    tables.into_iter().map(table).collect::<Vec<String>>().join("\n\n")
+}
+
 fn orders(validation: &Validation) -> String {
-    let header = "experiment | case | guest | A | B | order | published B/A | predicted B/A | size";
-    let mut table = output::wide_table(header.split(" | "), 6);
-    for row in &validation.orders {
-        table.add_row([
-            row.experiment.clone(),
+    let rows = validation.orders.iter().map(|row| {
+        let order = match row.order {
+            Order::Right => "right",
+            Order::Slight => "slight",
+            Order::Unproven => "not proven",
+            Order::Wrong => "WRONG",
+            Order::Uncertain => "uncertain",
+        };
+        let cells = vec![
             row.case.clone(),
             row.vm.clone(),
             row.variant_a.clone(),
             row.variant_b.clone(),
-            match row.order {
-                Order::Right => "right",
-                Order::Slight => "right, but slight",
-                Order::Unproven => "not proven",
-                Order::Wrong => "WRONG",
-                Order::Uncertain => "published, uncertain",
-            }
-            .to_owned(),
+            order.to_owned(),
             format!("{:.3}", row.published_ratio),
             format!("{:.3}", row.predicted_ratio),
             format!("{:.2}", row.predicted_ratio / row.published_ratio),
-        ]);
-    }
-    table.to_string()
+        ];
+        (row.experiment.clone(), cells)
+    });
+    by_experiment("case | guest | A | B | order | published | predicted | size", 5, rows)
 }
 
 fn levels(validation: &Validation) -> String {
-    let header = "experiment | case | variant | guest | unit | inside | published | sd | predicted | sd | ratio";
-    let mut table = output::wide_table(header.split(" | "), 6);
-    for row in &validation.rows {
+    let spread = |mean: String, sd: Option<f64>| sd.map_or(mean.clone(), |sd| format!("{mean} ± {}", number(sd)));
+    let rows = validation.rows.iter().map(|row| {
         let inside = match (row.calibrate, row.inside_spread) {
             (true, _) => "calibrated",
             (false, Some(true)) if row.spread_below_mean => "yes",
@@ -138,21 +172,23 @@ fn levels(validation: &Validation) -> String {
             (false, Some(false)) => "NO",
             (false, None) => "-",
         };
-        table.add_row([
-            row.experiment.clone(),
+        let cells = vec![
             row.case.clone(),
             row.variant.clone(),
             row.vm.clone(),
             row.unit.clone(),
             inside.to_owned(),
-            number(row.published),
-            optional(row.published_sd),
-            optional(row.predicted),
-            optional(row.predicted_sd),
+            spread(number(row.published), row.published_sd),
+            spread(optional(row.predicted), row.predicted_sd),
             dash(row.ratio, |ratio| format!("{ratio:.2}")),
-        ]);
-    }
-    table.to_string()
+        ];
+        (row.experiment.clone(), cells)
+    });
+    by_experiment(
+        "case | variant | guest | unit | inside | published | predicted | ratio",
+        5,
+        rows,
+    )
 }
 
 fn summary(validation: &Validation) -> String {
@@ -209,5 +245,7 @@ mod tests {
             "docs/validation.md is not what `holdfast validate` prints for docs/validation.json:\n{}",
             shown(&validation)
         );
+        let wide = |line: &&str| line.chars().count() > output::WIDTH;
+        assert_eq!(shown(&validation).lines().find(wide), None, "all lines fit a terminal");
     }
 }

@@ -8,6 +8,7 @@
 mod check;
 mod files;
 mod guest;
+mod inside;
 mod kvm;
 mod machine;
 mod probe;
@@ -24,6 +25,7 @@ use serde::Serialize;
 
 pub use check::{Check, Verdict};
 pub use files::Files;
+pub use inside::Inside;
 pub use machine::count as count_cpus;
 pub use probe::{Probe, ask};
 pub use scheduler::kernel_version;
@@ -61,6 +63,7 @@ pub fn examine(root: &Path, probe: Option<&Probe>) -> Report {
     kvm::interrupts(&files, &mut checks);
     kvm::halting(&files, &mut checks);
     guest::examine(probe, &mut checks);
+    inside::examine(probe, &mut checks);
     scheduler::examine(&files, &mut checks);
     machine::examine(&files, &mut checks);
     running::examine(&files, &mut checks);

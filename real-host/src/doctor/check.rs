@@ -31,8 +31,8 @@ impl Verdict {
 /// A finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// Its subject: `kvm`, `pauses`, `interrupts`, `halting`, `guest`, `scheduler`, `machine`, `running guests`,
-    /// `statistics`.
+    /// Its subject: `kvm`, `pauses`, `interrupts`, `halting`, `guest`, `this guest`, `scheduler`, `machine`,
+    /// `running guests`, `statistics`.
     pub area: &'static str,
     /// The thing that was checked.
     pub name: &'static str,

@@ -9,7 +9,7 @@ const INTERPRETED_BELOW: f64 = 5e7;
 
 /// PV features that matter to guests that share CPUs: bit, name, consequence if it is missing
 /// (Documentation/virt/kvm/x86/cpuid.rst).
-const FEATURES: [(u32, &str, &str); 6] = [
+pub(super) const FEATURES: [(u32, &str, &str); 6] = [
     (
         5,
         "STEAL_TIME",

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use holdfast_kvm::{Contention, Error, Host, Options, Report, Task, Vm, run};
 
+use super::inside::{self, Inside};
+
 /// Answers of `/dev/kvm`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Probe {
-    /// Why the device could not be opened. Then all other fields are `None`.
+    /// Why the device could not be opened. Then all other fields but `inside` are `None`.
     pub refused: Option<String>,
     /// Answer to the request KVM_GET_API_VERSION.
     pub api_version: Option<i32>,
@@ -22,11 +24,16 @@ pub struct Probe {
     pub loop_failed: Option<String>,
     /// Whether KVM gave the statistics of a small guest by file descriptor (KVM_CAP_BINARY_STATS_FD).
     pub statistics: Option<bool>,
+    /// What this machine is offered as a guest, whatever its `/dev/kvm`. `None` on bare metal.
+    pub inside: Option<Inside>,
 }
 
 /// Asks this machine's `/dev/kvm`, partly by running small guests.
 pub fn ask() -> Probe {
-    let probe = device();
+    let probe = Probe {
+        inside: inside::ask(),
+        ..device()
+    };
     if probe.refused.is_some() || probe.loop_failed.is_some() {
         return probe;
     }

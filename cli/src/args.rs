@@ -276,9 +276,9 @@ pub struct ResultArgs {
     /// Format of the results on standard output
     #[arg(long, value_enum, default_value_t)]
     pub format: ResultFormat,
-    /// Write the results to DIR/EXPERIMENT.results.json, or to a file that ends in .json; other results there are kept
+    /// Write the results to PLACE/EXPERIMENT.results.json, or to a file that ends in .json; other results there are kept
     /// as EXPERIMENT.results.1.json
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "PLACE")]
     pub out: Option<PathBuf>,
     /// Print only this guest in tables, by its name or the beginning of several names; can be given several times
     #[arg(long, value_name = "NAME")]
@@ -384,9 +384,9 @@ pub struct ExplainArgs {
 pub struct ReportArgs {
     /// A result file
     pub results: PathBuf,
-    /// Write the page to FILE, or to EXPERIMENT.html in a folder [default: next to the result file, with the extension
-    /// .html]
-    #[arg(long, value_name = "FILE")]
+    /// Write the page to PLACE/EXPERIMENT.html, or to a file that ends in .html [default: next to the result file, with
+    /// the extension .html]
+    #[arg(long, value_name = "PLACE")]
     pub out: Option<PathBuf>,
     /// Write the charts as SVG files to this folder, instead of the page
     #[arg(long, value_name = "DIR", conflicts_with = "out")]
@@ -425,9 +425,9 @@ pub struct TraceArgs {
     /// Length of the recording in virtual time [default: 60 ms]
     #[arg(long = "for", value_name = "TIME", allow_hyphen_values = true)]
     pub span: Option<String>,
-    /// Write the timeline to FILE, or under its default name in a folder [default:
-    /// EXPERIMENT-CASE-VARIANT-SEED.pftrace]
-    #[arg(long, value_name = "FILE")]
+    /// Write the timeline to PLACE/EXPERIMENT-CASE-VARIANT-SEED.pftrace, or to a file that ends in .pftrace [default: to
+    /// a file of that name here]
+    #[arg(long, value_name = "PLACE")]
     pub out: Option<PathBuf>,
     /// Also draw the vCPUs of the recording as an SVG file
     #[arg(long, value_name = "FILE")]
@@ -485,8 +485,8 @@ pub struct PublishedArgs {
     pub scale: Option<f64>,
     #[command(flatten)]
     pub jobs: JobsArgs,
-    /// Write each experiment's results to DIR
-    #[arg(long, value_name = "DIR")]
+    /// Write each experiment's results to PLACE/EXPERIMENT.results.json, or those of one to a file that ends in .json
+    #[arg(long, value_name = "PLACE")]
     pub out: Option<PathBuf>,
     /// Format of the validation
     #[arg(long, value_enum, default_value_t)]

@@ -70,6 +70,15 @@ pub fn check(path: Option<&Path>) -> Result<(), Refused> {
     path.map_or(Ok(()), |path| file::check(path).map_err(Refused::Unwritable))
 }
 
+/// Refuses `place` if it is a `file` and `count` files are to be written there.
+pub fn check_folder(place: &Path, file: &Path, count: usize) -> Result<(), Refused> {
+    if count > 1 && place == file {
+        let found = format!("the file {:?} for {count} files", place.display().to_string());
+        return Err(Refused::instead(found, "--out with a folder"));
+    }
+    Ok(())
+}
+
 /// Writes `results` to `folder`. Other results of that name are kept under another one.
 pub fn keep(results: &Results, folder: &Path) -> Result<(), WriteError> {
     let path = path_in(folder, &results.experiment);

@@ -151,11 +151,16 @@ fn folder(path: &Path) -> &Path {
     }
 }
 
-/// Returns the file that a user means by `place`: that of this `name` in a folder that is there or whose path ends in a
-/// slash, and else `place` itself.
+/// Returns the file that a user means by `--out PLACE`. It is `place` itself if that is a file, or will be one: its name
+/// ends as `name` does, as in `.json`. Otherwise `place` is a folder, in which the file is called `name`.
 pub fn placed(place: &Path, name: &Path) -> PathBuf {
+    let is_there = place.exists() && !place.is_dir();
     let is_folder = place.is_dir() || place.as_os_str().to_string_lossy().ends_with('/');
-    if is_folder { place.join(name) } else { place.to_owned() }
+    if is_there || (!is_folder && place.extension() == name.extension()) {
+        place.to_owned()
+    } else {
+        place.join(name)
+    }
 }
 
 /// Replaces the file at `path` with `bytes`. Creates missing folders. An existing file keeps its permissions, a new
@@ -325,5 +330,30 @@ mod tests {
         }
         assert!(check(Path::new("/proc/x/y")).is_err(), "no file can be made there");
         assert_eq!(names(folder.path()), ["file"]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_folder_unless_it_is_a_file_or_will_be_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("there"), "").expect("writable");
+        fs::create_dir(at("old.json")).expect("writable");
+        let name = Path::new("x.results.json");
+        for (place, expected) in [
+            ("new", "new/x.results.json"),
+            ("new.d", "new.d/x.results.json"),
+            ("old.json", "old.json/x.results.json"),
+            ("mine.json", "mine.json"),
+            ("there", "there"),
+        ] {
+            assert_eq!(placed(&at(place), name), at(expected), "{place}");
+        }
+        let slash = format!("{}/mine.json/", folder.path().display());
+        assert_eq!(placed(Path::new(&slash), name), at("mine.json/x.results.json"));
     }
 }

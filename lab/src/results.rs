@@ -250,8 +250,5 @@ pub(crate) fn history_hash(runs: impl IntoIterator<Item = (u64, u64)>) -> String
 
 /// Returns where [`Results::write`] puts the results of `experiment`: in the folder, or in the file that ends in .json.
 pub fn path_in(folder: &Path, experiment: &str) -> PathBuf {
-    if folder.extension().is_some_and(|extension| extension == "json") && !folder.is_dir() {
-        return folder.to_owned();
-    }
-    folder.join(format!("{experiment}.results.json"))
+    file::placed(folder, Path::new(&format!("{experiment}.results.json")))
 }

@@ -36,6 +36,9 @@ pub struct BenchArgs {
     /// Measure only these locks, as in --locks ticket,qspin
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     pub locks: Vec<String>,
+    /// Write the figures to PLACE/bench.json, or to a file that ends in .json
+    #[arg(long, value_name = "PLACE")]
+    pub out: Option<PathBuf>,
     /// Format of the figures
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
@@ -47,8 +50,9 @@ pub struct CalibrateArgs {
     /// The profile that supplies the costs that cannot be measured here: a shipped profile, or a file
     #[arg(long, value_name = "PROFILE", default_value = GENERIC_MACHINE)]
     pub base: String,
-    /// Write the profile to FILE [default: to standard output, after the figures]
-    #[arg(long, value_name = "FILE")]
+    /// Write the profile to PLACE/calibrated.toml, or to a file that ends in .toml [default: to standard output, after
+    /// the figures]
+    #[arg(long, value_name = "PLACE")]
     pub out: Option<PathBuf>,
     /// Number of samples of each figure
     #[arg(long, value_name = "N", default_value_t = 101, value_parser = clap::value_parser!(u32).range(5..=100_000))]
@@ -167,8 +171,8 @@ pub struct ContendedArgs {
     /// Numbers of threads or vCPUs, on two CPUs
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=64))]
     pub contenders: Vec<u32>,
-    /// Write the comparison to DIR, each row when it is complete
-    #[arg(long, value_name = "DIR")]
+    /// Write the comparison to PLACE/reality-COMMAND.json, or to a file that ends in .json, each row when it is complete
+    #[arg(long, value_name = "PLACE")]
     pub out: Option<PathBuf>,
     /// Format of the comparison
     #[arg(long, value_enum, default_value_t)]
@@ -198,8 +202,8 @@ pub struct LinuxSchedArgs {
     /// figures. It needs Debian's packages and a checkout's root folder.
     #[arg(long, value_name = "SERIES,SERIES", value_delimiter = ',')]
     pub measure: Vec<String>,
-    /// Write the new figures to DIR
-    #[arg(long, value_name = "DIR", requires = "measure")]
+    /// Write the new figures to PLACE/linux-SERIES.json, or those of one kernel to a file that ends in .json
+    #[arg(long, value_name = "PLACE", requires = "measure")]
     pub out: Option<PathBuf>,
     /// Format of the comparison
     #[arg(long, value_enum, default_value_t)]

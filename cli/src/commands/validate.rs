@@ -46,6 +46,7 @@ fn published(args: &PublishedArgs) -> Result<Done> {
         }
     }
     if let Some(folder) = &args.out {
+        output::check_folder(folder, &path_in(folder, names[0]), names.len())?;
         for name in &names {
             output::check(Some(&path_in(folder, name)))?;
         }

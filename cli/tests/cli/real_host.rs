@@ -32,6 +32,7 @@ fn output_that_cannot_be_written_is_refused_before_the_work() {
     for arguments in [
         &["validate", "threads", "--out", "file/x"][..],
         &["calibrate", "--out", "taken.toml"],
+        &["bench", "--quick", "--out", "file/x"],
         &["calibrate", "--out", "file/here.toml"],
         &["kvm", "run", "lock-crossover", "--case", "8-1x-4", "--out", "file"],
     ] {

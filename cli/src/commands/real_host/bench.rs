@@ -1,7 +1,9 @@
 //! `holdfast bench`.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use holdfast_lab::file;
 use holdfast_real_host::bench::{self, Report, Settings};
 
 use super::worker;
@@ -14,6 +16,9 @@ use crate::refused::Refused;
 
 /// Measures the locks on this machine.
 pub fn bench(args: &BenchArgs) -> Result<Done> {
+    let path = args.out.as_deref();
+    let path = path.map(|place| file::placed(place, Path::new("bench.json")));
+    output::check(path.as_deref())?;
     let report = Arc::new(Mutex::new(Report::new(settings(args)?)));
     let filled = Arc::clone(&report);
     let bar = Arc::new(Bar::counted("measurements"));
@@ -26,6 +31,11 @@ pub fn bench(args: &BenchArgs) -> Result<Done> {
     })?;
     bar.finish();
     let report = report.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let written: Result<()> = path.as_deref().map_or(Ok(()), |path| {
+        file::write(path, serde_json::to_string_pretty(&report)?.as_bytes())?;
+        say!("{}", path.display());
+        Ok(())
+    });
     match args.format {
         Format::Json => output::json(&report)?,
         Format::Table => {
@@ -36,6 +46,7 @@ pub fn bench(args: &BenchArgs) -> Result<Done> {
             }
         }
     }
+    written?;
     if let Some(spread) = bench::noise(&report) {
         let load = report
             .machine

@@ -1,5 +1,6 @@
 //! `holdfast calibrate`.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use holdfast_lab::file;
@@ -19,15 +20,13 @@ use crate::refused::{Refused, Skipped};
 /// Measures this machine's parameters and writes them as a profile.
 pub fn calibrate(args: &CalibrateArgs) -> Result<Done> {
     let base = profile(&args.base)?;
-    if let Some(path) = args
-        .out
-        .as_deref()
-        .filter(|path| path.extension().is_none_or(|extension| extension != "toml"))
-    {
-        let found = format!("{:?}", path.display().to_string());
+    let place = args.out.as_deref();
+    if let Some(place) = place.filter(|place| place.extension().is_some_and(|extension| extension != "toml")) {
+        let found = format!("{:?}", place.display().to_string());
         return Err(Refused::instead(found, "--out to end in .toml, as machine profiles do").into());
     }
-    output::check(args.out.as_deref())?;
+    let path = place.map(|place| file::placed(place, Path::new("calibrated.toml")));
+    output::check(path.as_deref())?;
     let settings = Settings {
         samples: args.samples,
         guests: args.kvm,
@@ -49,7 +48,7 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<Done> {
         )));
     }
     let text = calibrate::to_toml(&calibration);
-    if let Some(path) = &args.out {
+    if let Some(path) = &path {
         file::write(path, text.as_bytes())?;
         say!("{}", path.display());
     }

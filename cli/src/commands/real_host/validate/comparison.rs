@@ -94,7 +94,7 @@ impl Comparison {
     /// Returns the file that `args` ask for.
     fn path(args: &ContendedArgs, against: &str) -> Option<PathBuf> {
         let folder = args.out.as_ref();
-        folder.map(|folder| folder.join(format!("reality-{against}.json")))
+        folder.map(|folder| file::placed(folder, Path::new(&format!("reality-{against}.json"))))
     }
 
     /// Refuses, before anything is measured, a file that cannot be written.

@@ -64,10 +64,16 @@ fn records(args: &LinuxSchedArgs, scenarios: &[Scenario], done: &mut Done) -> Re
         let found = KERNELS.iter().find(|kernel| kernel.version == *series);
         kernels.push(*found.ok_or_else(|| Refused::among(series, KERNELS.iter().map(|kernel| kernel.version)))?);
     }
+    let placed = |kernel: &Kernel| {
+        let name = format!("linux-{}.json", kernel.version);
+        args.out.as_deref().map(|place| file::placed(place, Path::new(&name)))
+    };
+    if let (Some(place), Some(file)) = (args.out.as_deref(), kernels.first().and_then(placed)) {
+        output::check_folder(place, &file, kernels.len())?;
+    }
     let mut records = Vec::new();
     for kernel in kernels {
-        let path = args.out.as_ref();
-        let path = path.map(|folder| folder.join(format!("linux-{}.json", kernel.version)));
+        let path = placed(&kernel);
         output::check(path.as_deref())?;
         match measure(kernel.version, scenarios, &mut |what| say!("measuring {what}")) {
             Ok(record) => {

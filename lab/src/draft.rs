@@ -74,7 +74,8 @@ pub struct DraftVm {
     /// `None` is what the guest has touched, which is little in a short run.
     pub memory_mib: Option<u32>,
     /// Rate at which the guest writes to memory that it has not written to since the last round of a live migration's
-    /// copy began. It needs `host.migration.bandwidth`. The rounds get longer, and the guest has no more faults.
+    /// copy began. It needs `host.migration.bandwidth`. The rounds get longer. While its vCPUs run user code, the first
+    /// write to each of those pages is a write fault, or an entry of the hardware's page log.
     ///
     /// `None` is what the workload writes.
     pub dirty_mib_per_second: Option<u32>,

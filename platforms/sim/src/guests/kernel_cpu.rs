@@ -388,7 +388,17 @@ impl SimCpu {
                 return 0;
             };
             let cycles = engine.hardware.cycles(span);
-            engine.vms[self.vm].pages.compute(filled.space, cycles)
+            let vm = &mut engine.vms[self.vm];
+            let own = vm.pages.compute(filled.space, cycles);
+            let migrations = engine.migrations.as_ref();
+            let migrated = migrations.and_then(|all| all.migrated.get(self.vm.0 as usize));
+            let Some((migrated, rate)) =
+                migrated.and_then(|migrated| Some((migrated, migrated.dirty_pages_per_second?)))
+            else {
+                return own;
+            };
+            let all = migrated.first_round(vm.pages.touched());
+            own + vm.pages.write_at(rate, vm.vcpus, span, all)
         });
         for _ in 0..new {
             self.log_page();

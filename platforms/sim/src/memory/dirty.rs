@@ -10,6 +10,8 @@
 //!
 //! The kernel's own data are left out: some hundred pages, for any guest.
 
+use holdfast_machine::Picos;
+
 /// Pages in a buffer of the hardware's page log (Intel's PML).
 pub const LOG_ENTRIES: u32 = 512;
 
@@ -26,6 +28,9 @@ const WRITTEN: [(u64, u64); 8] = [
     (10_000_000, 414),
     (30_000_000, 844),
 ];
+
+/// Picoseconds in a second.
+const PICOS_PER_SECOND: u128 = 1_000_000_000_000;
 
 /// How a host learns which pages a guest writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +53,10 @@ pub struct Pages {
     taken: Option<(u32, u32)>,
     /// Pages that were written in this round.
     written: u64,
+    /// Further pages that the guest wrote in this round, since it is said to write more than its workload does.
+    further: u64,
+    /// Pages that it was to write in this round, in pages times picoseconds per second.
+    wanted: u128,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -118,12 +127,25 @@ impl Pages {
         new
     }
 
+    /// One of the guest's `vcpus` vCPUs runs user code for `span` of a guest that writes `rate` pages per second, of
+    /// `all` pages. Returns how many of them are first written in this round, and not by the workload itself.
+    pub fn write_at(&mut self, rate: u64, vcpus: u32, span: Picos, all: u64) -> u32 {
+        self.wanted += u128::from(rate) * u128::from(span.0) / u128::from(vcpus.max(1));
+        let wanted = u64::try_from(self.wanted / PICOS_PER_SECOND)
+            .unwrap_or(u64::MAX)
+            .min(all);
+        let new = wanted.saturating_sub(self.written + self.further);
+        self.further += new;
+        u32::try_from(new).unwrap_or(u32::MAX)
+    }
+
     /// Begins a round. Returns how many pages were written in the last one.
     pub fn begin_round(&mut self) -> u64 {
         for space in &mut self.spaces {
             (space.written, space.ran) = (0, 0);
         }
         self.taken = None;
+        (self.further, self.wanted) = (0, 0);
         std::mem::take(&mut self.written)
     }
 }
@@ -155,6 +177,22 @@ mod tests {
         assert_eq!(pages.compute(3, 100_000_000), 10);
         assert_eq!(pages.compute(3, 100_000_000), 0);
         assert_eq!(pages.begin_round(), 10);
+    }
+
+    #[test]
+    fn a_guest_writes_at_its_rate_and_what_its_workload_writes_counts() {
+        let mut pages = Pages::default();
+        let ms = Picos::from_nanos(1_000_000);
+        // 4000 pages a second, from four vCPUs: one in a millisecond from each.
+        let written: u32 = (0..10).map(|_| pages.write_at(4_000, 4, ms, 1_000)).sum();
+        assert_eq!(written, 10);
+        for count in 1..=5 {
+            pages.take(0, count, count);
+        }
+        assert_eq!((0..7).map(|_| pages.write_at(4_000, 4, ms, 1_000)).sum::<u32>(), 2);
+        assert_eq!(pages.write_at(4_000_000, 1, ms, 20), 3, "no more than there are");
+        assert_eq!(pages.begin_round(), 5, "what the workload wrote");
+        assert_eq!(pages.write_at(4_000, 4, ms, 1_000), 1);
     }
 
     #[test]

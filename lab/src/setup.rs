@@ -36,6 +36,9 @@ pub fn lines(plan: &Plan) -> Vec<String> {
             &format!("{first}; {} machines in all", machines.len()),
         )),
     }
+    if let Some(pinned) = pinned(plan) {
+        lines.extend(wrapped("pinned", &pinned));
+    }
     lines.extend(wrapped("host", &kernels(plan, |cell| vec![host(cell)])));
     let guests = |cell: &Cell| {
         cell.config
@@ -113,14 +116,13 @@ fn vcpus(cell: &Cell) -> u32 {
 
 fn machine(machine: &Profile) -> String {
     let topology = &machine.topology;
-    let count = |count: u32, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
     let size = format!(
         "{}: {} x {} x {}, {}",
         machine.name,
-        count(topology.sockets, "socket"),
-        count(topology.cores, "core"),
-        count(topology.threads, "thread"),
-        count(topology.pcpus(), "pCPU"),
+        counted(topology.sockets, "socket"),
+        counted(topology.cores, "core"),
+        counted(topology.threads, "thread"),
+        counted(topology.pcpus(), "pCPU"),
     );
     let numbers = |indexes: std::ops::Range<u32>| {
         let mut numbers: Vec<u32> = indexes.map(|index| machine.numbering.number(topology, index)).collect();
@@ -137,6 +139,49 @@ fn machine(machine: &Profile) -> String {
         (1, true) => size,
         _ => format!("{size}; {siblings}the first socket is {socket}"),
     }
+}
+
+/// Most sets of pCPUs that are described.
+const PINNED_MAX: usize = 4;
+
+/// Describes where guests are pinned: what their pCPUs' numbers mean on this machine. `None` if none is.
+fn pinned(plan: &Plan) -> Option<String> {
+    let mut found: Vec<String> = Vec::new();
+    for cell in &plan.cells {
+        let (topology, numbering) = (&cell.config.machine.topology, cell.config.machine.numbering);
+        for vm in cell.config.vms.iter().filter(|vm| vm.inside.is_none()) {
+            let mut pcpus: Vec<u32> = vm.affinity.iter().flatten().copied().collect();
+            pcpus.sort_unstable();
+            pcpus.dedup();
+            if pcpus.is_empty() || pcpus.len() == topology.pcpus() as usize {
+                continue;
+            }
+            let distinct = |size: u32| {
+                let mut parts: Vec<u32> = pcpus.iter().map(|pcpu| pcpu / size).collect();
+                parts.dedup();
+                parts.len()
+            };
+            let mut numbers: Vec<u32> = pcpus.iter().map(|index| numbering.number(topology, *index)).collect();
+            numbers.sort_unstable();
+            let cores = counted(distinct(topology.threads) as u32, "core");
+            let sockets = counted(distinct(topology.threads * topology.cores) as u32, "socket");
+            let text = format!("{} to {}, on {cores} of {sockets}", vm.name, listed(&numbers));
+            if !found.contains(&text) {
+                found.push(text);
+            }
+        }
+    }
+    let more = found.len().saturating_sub(PINNED_MAX);
+    found.truncate(PINNED_MAX);
+    if more > 0 {
+        found.push(format!("and {more} more"));
+    }
+    (!found.is_empty()).then(|| found.join("; "))
+}
+
+/// Returns a number with its noun: "1 core", "2 cores".
+fn counted(count: u32, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Returns sorted numbers as Linux lists them: `0-15,32-47`.
@@ -283,6 +328,17 @@ mod tests {
              guests      linux-6.12\n\
              overcommit  1.5 vCPUs of guests with work for each pCPU"
         );
+    }
+
+    #[test]
+    fn where_guests_are_pinned_is_said_in_cores() {
+        let host = "[machine]\nprofile = \"generic-x86\"\nsockets = 1\ncores = 4\nthreads = 2\n";
+        let cases = "[[cases]]\nname = \"one-core\"\nset = { \"vm.build.affinity\" = [[0], [1]] }\n\
+            [[cases]]\nname = \"siblings\"\nset = { \"vm.build.affinity\" = [[0], [4]] }\n\
+            [[cases]]\nname = \"free\"\n";
+        let text = of(&format!("{host}{}{cases}", GUEST.replace("96", "2")));
+        let expected = "pinned      build to 0-1, on 2 cores of 1 socket; build to 0,4, on 1 core of 1 socket\n";
+        assert!(text.contains("0,4 are siblings") && text.contains(expected), "{text}");
     }
 
     #[test]

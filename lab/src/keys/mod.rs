@@ -9,6 +9,7 @@ mod destination;
 mod key;
 mod names;
 mod reference;
+mod renamed;
 mod resolved;
 pub mod search;
 mod table;

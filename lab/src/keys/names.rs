@@ -4,6 +4,7 @@ use holdfast_machine::Costs;
 
 use super::destination::{TO, path_at_destination};
 use super::key::Target;
+use super::renamed::renamed;
 use super::search;
 use super::table::KEYS;
 use crate::diagnostic::nearest;
@@ -138,6 +139,9 @@ pub(super) fn position(path: &str) -> Result<usize, String> {
     found.ok_or_else(|| match path {
         // Fields of the whole experiment, which have options of their own.
         "seeds" | "scale" => format!("a known key; give it by --{path}"),
+        _ if renamed(path).is_some() => {
+            format!("the key that took its place: now {}", renamed(path).unwrap_or_default())
+        }
         _ => match &search::meant(path, KEYS.iter().map(|key| key.path))[..] {
             [] => unknown(path, KEYS.iter().map(|key| key.path), ""),
             meant => {

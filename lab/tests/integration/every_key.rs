@@ -363,6 +363,62 @@ fn every_key_changes_the_history_or_has_a_reason() {
 }
 
 #[test]
+/// A guest that comes later, or leaves earlier, takes its keys as one that is always there does.
+#[test]
+fn keys_of_a_guest_that_comes_or_goes_have_an_effect() {
+    let mut without: BTreeMap<Vec<&str>, Result<u64, String>> = BTreeMap::new();
+    let (mut idle, mut refused, mut tried) = (Vec::new(), Vec::new(), 0);
+    for &(key, value, needs) in OTHER {
+        // What matters only to guests that contend at one of the moments matters at the other.
+        let stays: [&[&str]; 2] = match key.split('.').collect::<Vec<_>>()[..] {
+            ["vm", _, "from" | "until"] => continue,
+            ["vm", "one", ..] => [&["vm.one.from=\"2 ms\""], &["vm.one.from=\"500 us\""]],
+            ["vm", "two", ..] => [
+                &["vm.two.from=\"1 ms\"", "vm.two.until=\"9 ms\""],
+                &["vm.two.until=\"5 ms\""],
+            ],
+            _ => continue,
+        };
+        tried += 1;
+        let mut changes = false;
+        for stay in stays {
+            let needs = [needs, stay].concat();
+            let run = |set: Vec<String>| {
+                let options = Options {
+                    set,
+                    ..Options::default()
+                };
+                config(&needs, "", options).and_then(|config| history(&config))
+            };
+            let before = without.entry(needs.clone()).or_insert_with(|| run(Vec::new())).clone();
+            match (before, run(vec![format!("{key}={value}")])) {
+                (Ok(before), Ok(after)) => changes |= before != after,
+                (_, Err(why)) | (Err(why), _) => {
+                    refused.push((key, why));
+                    changes = true;
+                }
+            }
+            if changes {
+                break;
+            }
+        }
+        if !changes {
+            idle.push(key);
+        }
+    }
+    assert!(tried > 40, "{tried} keys");
+    assert!(idle.is_empty(), "keys that change nothing: {idle:?}");
+    let words = ["found ", "expected "];
+    let unclear = |(_, why): &&(&str, String)| !words.iter().all(|word| why.contains(word));
+    assert_eq!(
+        refused.iter().find(unclear),
+        None,
+        "a refusal says what was found and expected"
+    );
+    let names: Vec<&str> = refused.iter().map(|(key, _)| *key).collect();
+    assert_eq!(names, ["vm.one.bare_metal", "vm.one.inside"], "{refused:?}");
+}
+
 fn a_key_means_the_same_however_it_is_set() {
     for &(key, value, needs) in OTHER {
         let text = as_toml(value);

@@ -2,6 +2,8 @@
 
 mod causes;
 mod figures;
+mod inputs;
+mod service;
 
 use holdfast_lab::collect;
 use holdfast_lab::experiment::Experiment;

@@ -451,6 +451,9 @@ pub struct CompareArgs {
     /// variants
     #[arg(long, value_name = "KEY", conflicts_with = "b")]
     pub along: Option<String>,
+    /// Compare how long operations took in place of the metric
+    #[arg(long, value_enum, value_name = "METRIC")]
+    pub metric: Option<CompareMetric>,
     #[command(flatten)]
     pub filter: FilterArgs,
     /// Show each comparison with means and interval, and identical guests one by one
@@ -459,6 +462,15 @@ pub struct CompareArgs {
     /// Format of the comparison
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
+}
+
+/// What `holdfast compare` can compare in place of the metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CompareMetric {
+    /// Median time of an operation
+    P50,
+    /// 99th percentile of the operations' times
+    P99,
 }
 
 /// Arguments of `holdfast validate`.

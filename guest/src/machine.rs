@@ -232,6 +232,11 @@ pub unsafe trait Machine: Sized + 'static {
     fn seed(&self, purpose: &str) -> u64;
     /// Reports something to the program that runs this machine.
     fn report(&self, report: Report);
+    /// Tracepoint: the workload has completed an operation, which took `ns` nanoseconds of
+    /// [`lock_clock_ns`](Cpu::lock_clock_ns).
+    fn operation_completed(&self, ns: u64) {
+        let _ = ns;
+    }
 }
 
 /// The host's scheduler, for a kernel on the machine itself. It also schedules vCPUs. Each of the kernel's tasks is a

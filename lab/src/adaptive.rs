@@ -114,10 +114,10 @@ fn reach(plan: &Plan, slots: &Slots, cell: usize, seeds: usize) -> Option<f64> {
     let outcomes: Vec<_> = outcomes.collect::<Option<_>>()?;
     let vms = plan.cells[cell].config.vms.iter().enumerate();
     let mut widest: f64 = 0.0;
-    for (vm, _) in vms.filter(|(_, vm)| vm.measured) {
+    for (vm, config) in vms.filter(|(_, vm)| vm.measured) {
         let samples: Vec<f64> = outcomes
             .iter()
-            .map(|outcome| sample(plan, &outcome.vms[vm]))
+            .map(|outcome| sample(plan, &config.boot.workload, &outcome.vms[vm]))
             .collect::<Option<_>>()?;
         let center = Center::of(&samples)?;
         widest = widest.max(center.interval?.1 / center.mean - 1.0);

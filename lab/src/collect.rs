@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use holdfast_host::HostConfig;
 use holdfast_machine::Topology;
 use holdfast_sim::{Outcome, VmOutcome};
+use holdfast_workloads::Workload;
 
 use crate::amount::show_nanos;
 use crate::experiment::{Metric, Published, Quantity, rate_seconds};
@@ -17,6 +18,7 @@ use crate::results::{
     Background, Case, ConvoyTimes, FailedRun, OtherFigure, PublishedFigure, Results, SCHEMA, history_hash,
 };
 use crate::run::Outcomes;
+use crate::service::Service;
 use crate::stats::Summary;
 
 /// Returns the results of `plan` with these `outcomes`. `target`: the experiment as the user named it, a name or a
@@ -81,15 +83,15 @@ pub fn results(plan: &Plan, outcomes: &Outcomes, target: &str, version: &str) ->
     }
 }
 
-/// Returns the metric's value in its unit.
-pub(crate) fn sample(plan: &Plan, vm: &VmOutcome) -> Option<f64> {
+/// Returns the metric's value of a guest with `workload`, in its unit.
+pub(crate) fn sample(plan: &Plan, workload: &Workload, vm: &VmOutcome) -> Option<f64> {
     let seconds = vm.elapsed_ns.filter(|elapsed| *elapsed > 0)? as f64 / 1e9;
-    match plan.experiment.metric {
-        Metric::Elapsed => Some(seconds / plan.scale),
+    match plan.experiment.metric.of(workload) {
         Metric::Throughput => vm
             .operations
             .filter(|count| *count > 0)
-            .map(|count| count as f64 / seconds * rate_seconds(&plan.experiment.unit).unwrap_or(1.0)),
+            .map(|count| count as f64 / seconds * rate_seconds(plan.experiment.unit_of(workload)).unwrap_or(1.0)),
+        Metric::Elapsed | Metric::Own => Some(seconds / plan.scale),
     }
 }
 
@@ -107,9 +109,9 @@ fn unmeasured(plan: &Plan, cell: &Cell, outcome: &Outcome) -> Option<String> {
         .iter()
         .zip(&outcome.vms)
         .filter(|(config, _)| config.measured);
-    let (config, vm) = measured.find(|(_, vm)| sample(plan, vm).is_none())?;
+    let (config, vm) = measured.find(|(config, vm)| sample(plan, &config.boot.workload, vm).is_none())?;
     let (elapsed, operations) = (vm.elapsed_ns, vm.operations);
-    let metric = plan.experiment.metric.name();
+    let metric = plan.experiment.metric.of(&config.boot.workload).name();
     Some(format!(
         "guest {}: no {metric}: found {elapsed:?} ns and {operations:?} operations",
         config.name
@@ -118,12 +120,15 @@ fn unmeasured(plan: &Plan, cell: &Cell, outcome: &Outcome) -> Option<String> {
 
 fn case(plan: &Plan, cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Case {
     let name = cell.config.vms[vm].name.as_str();
+    let workload = &cell.config.vms[vm].boot.workload;
+    let metric = plan.experiment.metric.of(workload);
+    let unit = plan.experiment.unit_of(workload).to_owned();
     let samples: Vec<f64> = done
         .iter()
-        .filter_map(|(_, outcome)| sample(plan, &outcome.vms[vm]))
+        .filter_map(|(_, outcome)| sample(plan, workload, &outcome.vms[vm]))
         .collect();
     let summary = Summary::of(&samples);
-    let (metric, others): (Vec<_>, Vec<_>) = plan
+    let (published, others): (Vec<_>, Vec<_>) = plan
         .published(&cell.case, &cell.variant, name)
         .partition(|row| row.of == Quantity::Metric);
     let vms = || done.iter().map(|(_, outcome)| &outcome.vms[vm]);
@@ -137,21 +142,20 @@ fn case(plan: &Plan, cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Case {
         case: cell.case.clone(),
         variant: cell.variant.clone(),
         vm: name.to_owned(),
-        metric: plan.experiment.metric.name().to_owned(),
-        unit: plan.experiment.unit.clone(),
-        better: plan.experiment.better.name().to_owned(),
+        metric: metric.name().to_owned(),
+        better: plan.experiment.better_of(workload).name().to_owned(),
         seeds: done.iter().map(|(seed, _)| *seed).collect(),
         samples,
         lengths_ns: done
             .iter()
-            .filter_map(|(_, outcome)| sample(plan, &outcome.vms[vm]).and(outcome.vms[vm].elapsed_ns))
+            .filter_map(|(_, outcome)| sample(plan, workload, &outcome.vms[vm]).and(outcome.vms[vm].elapsed_ns))
             .collect(),
         mean: summary.map(|summary| summary.mean),
         sd: summary.and_then(|summary| summary.sd),
         median: summary.map(|summary| summary.median),
         min: summary.map(|summary| summary.min),
         max: summary.map(|summary| summary.max),
-        published: metric.first().map(|row| figure(row)),
+        published: published.first().map(|row| figure(row)),
         also_published: others
             .into_iter()
             .map(|row| OtherFigure {
@@ -168,6 +172,7 @@ fn case(plan: &Plan, cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Case {
         longest_stalls_ns: simulated_vms().map(|vm| vm.longest_stall_ns).collect(),
         period_ns: period_ns(&cell.config.host, cell.config.machine.topology),
         operators: operators(cell, vm, vms()),
+        service: Service::of(workload, (metric == Metric::Throughput).then_some(&*unit), vms()),
         counters: counters(vms()),
         lost_time: lost_time(vms()),
         history_hash: if simulated().count() == done.len() {
@@ -179,6 +184,7 @@ fn case(plan: &Plan, cell: &Cell, vm: usize, done: &[(u64, &Outcome)]) -> Case {
             .map(|(_, outcome)| format!("{:016x}", outcome.history_hash))
             .collect(),
         swept: cell.swept.clone(),
+        unit,
     }
 }
 

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::remarks::remarks as remarks_on;
 use crate::results::{Case, Results};
+use crate::service::{Latency, by_latency};
 use crate::stats::{self, Comparison};
 
 pub use judgment::Judgment;
@@ -82,6 +83,8 @@ pub struct Compared {
     pub matrix: Matrix,
     /// What the matrix proves, in one sentence; empty without comparisons.
     pub verdict: String,
+    /// The same matrix of the 99th percentile of the operations' times; null without operations.
+    pub latency: Option<Matrix>,
     /// Remarks: cells that only one side has, and other reasons to doubt the comparison.
     pub remarks: Vec<String>,
 }
@@ -96,6 +99,7 @@ impl Compared {
             comparisons: pairs.len(),
             rows: pairs.iter().map(|pair| Row::new(pairs.len(), *pair)).collect(),
             verdict: sentence(&matrix),
+            latency: None,
             matrix,
             remarks,
         }
@@ -183,7 +187,22 @@ pub fn files(a: &Results, b: &Results) -> Result<Compared, CompareError> {
                 .map(|remark| format!("{name}: {remark}")),
         );
     }
-    Ok(Compared::new(&pairs, Matrix::of_files(a, b), remarks))
+    let latency = of_latency([a, b]).map(|[a, b]| Matrix::of_files(&a, &b));
+    Ok(Compared {
+        latency: latency.filter(|matrix| !matrix.rows.is_empty()),
+        ..Compared::new(&pairs, Matrix::of_files(a, b), remarks)
+    })
+}
+
+/// Returns `all` results with the 99th percentile as their metric. `None` if a latency is their metric already.
+fn of_latency<const N: usize>(all: [&Results; N]) -> Option<[Results; N]> {
+    let is_latency = |case: &Case| {
+        [Latency::P50, Latency::P99]
+            .iter()
+            .any(|known| known.name() == case.metric)
+    };
+    let asked = all.iter().flat_map(|results| &results.cases).any(is_latency);
+    (!asked).then(|| all.map(|results| by_latency(results, Latency::P99)))
 }
 
 /// Remark about samples from a real host.
@@ -249,7 +268,11 @@ pub fn variants(results: &Results, baseline: Option<&str>) -> Result<Compared, C
         remarks.push(format!("these are {REAL_HOST}"));
     }
     let matrix = Matrix::of_variants(results, base);
-    let mut compared = Compared::new(&pairs.collect::<Vec<_>>(), matrix, remarks);
+    let latency = of_latency([results]).map(|[results]| Matrix::of_variants(&results, base));
+    let mut compared = Compared {
+        latency: latency.filter(|matrix| !matrix.rows.is_empty()),
+        ..Compared::new(&pairs.collect::<Vec<_>>(), matrix, remarks)
+    };
     let without = without_effect(&compared.rows);
     compared.remarks.extend(without);
     compared.remarks.extend(remarks_on(results));

@@ -5,6 +5,7 @@ pub mod matrix;
 use crate::compare::{Judgment, Row};
 use crate::explain::{Convoys, HostFigures};
 use crate::results::{Case, Results, Total};
+use crate::service;
 use crate::sheet::Sheet;
 use crate::stats::Summary;
 
@@ -113,6 +114,31 @@ fn total_row(total: &Total) -> [String; 7] {
 /// Explanation of totals.
 pub const TOTALS_NOTE: &str = "Together: the sum of the guests' throughputs, or the time until the last guest was done. \
                                Smallest / largest: of the guests' own figures, 1 if all got the same.";
+
+/// Returns the table of what the users of the guests measure; without rows if none counts operations.
+pub fn services(results: &Results) -> Sheet {
+    let served = || results.cases.iter().filter_map(|case| case.service.as_ref());
+    let names = service::names(served());
+    let heads = ["case", "variant", "guest"].into_iter().map(str::to_owned);
+    let mut sheet = Sheet::new(heads.chain(names.iter().cloned()), 3);
+    for (case, service) in results
+        .cases
+        .iter()
+        .filter_map(|case| Some((case, case.service.as_ref()?)))
+    {
+        let figures = names.iter().map(|name| optional(service.figure(name)));
+        let of = [case.case.clone(), case.variant.clone(), case.vm.clone()];
+        sheet.rows.push(of.into_iter().chain(figures).collect());
+    }
+    sheet.without_one("case")
+}
+
+/// Explanation of what users measure.
+pub const SERVICES_NOTE: &str = "Times of whole operations, as their users wait for them: means over the runs of the \
+                                 median and the 99th percentile, and the longest of all.";
+
+/// Heading of what users measure.
+pub const SERVICES: &str = "as the guests' users measure";
 
 /// Returns the row of `case` in a table of results.
 pub fn result_row(case: &Case) -> [String; 10] {

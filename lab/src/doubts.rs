@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use crate::results::{Case, Results};
+use crate::service::OPERATIONS_MIN;
 
 /// Fewest scheduling periods in a run. In fewer, a vCPU gets so few turns that the first of them decides the result.
 const PERIODS_MIN: u64 = 10;
@@ -13,7 +14,7 @@ const SPREAD_MAX: f64 = 2.0;
 
 /// Returns what speaks against relying on `results`, each with its worst cell.
 pub fn doubts(results: &Results) -> Vec<String> {
-    [short_runs(results), few_seeds(results)]
+    [short_runs(results), few_operations(results), few_seeds(results)]
         .into_iter()
         .flatten()
         .collect()
@@ -48,6 +49,27 @@ fn short_runs(results: &Results) -> Option<String> {
         name(case),
         milliseconds(*length),
         milliseconds(case.period_ns),
+    ))
+}
+
+/// Says which guests completed so few operations that their slowest hundredth is chance.
+fn few_operations(results: &Results) -> Option<String> {
+    let fewest = |case: &Case| -> Option<u64> {
+        let fewest = *case.service.as_ref()?.operations.iter().min()?;
+        (fewest < OPERATIONS_MIN).then_some(fewest)
+    };
+    let few: Vec<(&Case, u64)> = results
+        .cases
+        .iter()
+        .filter_map(|case| Some((case, fewest(case)?)))
+        .collect();
+    let (case, count) = few.iter().min_by_key(|(_, count)| *count)?;
+    let served = results.cases.iter().filter(|case| case.service.is_some()).count();
+    Some(format!(
+        "{} of {served} cells have fewer than {OPERATIONS_MIN} operations, too few for a 99th percentile: {} had \
+         {count}. Use a larger --scale, or more work for that guest (vm.*.work)",
+        few.len(),
+        name(case),
     ))
 }
 

@@ -79,6 +79,9 @@ pub struct DraftVm {
     ///
     /// `None` is what the workload writes.
     pub dirty_mib_per_second: Option<u32>,
+    /// The guest's share of its full-size work, as a multiple of the experiment's scale. A guest that would end long
+    /// before the others gets more work by it. Elapsed times are those of that much work.
+    pub work: f64,
     /// The kernel runs on the machine itself, next to the guests, and there is no guest. It has all pCPUs and the
     /// host's scheduler.
     pub bare_metal: bool,
@@ -138,6 +141,7 @@ impl DraftVm {
             vmm_period_ns: None,
             memory_mib: None,
             dirty_mib_per_second: None,
+            work: 1.0,
             locks: Extensions::shipped().locks,
             bare_metal: false,
             inside: None,
@@ -227,7 +231,7 @@ impl DraftVm {
                 .collect(),
         };
         let mut boot = self.boot;
-        boot.workload.scale_work(scale);
+        boot.workload.scale_work(scale * self.work);
         Vm {
             name: self.name,
             vcpus: if self.bare_metal { topology.pcpus() } else { self.vcpus },

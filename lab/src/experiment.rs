@@ -7,6 +7,8 @@ use instances::instances;
 use published::published;
 pub use published::{Published, Quantity};
 
+use holdfast_workloads::Workload;
+
 use crate::diagnostic::{Findings, Place, Problems};
 use crate::document::{self, Node, Reader, Table, Value, join};
 use crate::draft::{TASKS_MAX, VMS_MAX};
@@ -22,6 +24,8 @@ pub enum Metric {
     Elapsed,
     /// Operations per second.
     Throughput,
+    /// What each guest's own users ask: throughput of a workload that counts operations, elapsed time of others.
+    Own,
 }
 
 impl Metric {
@@ -30,13 +34,23 @@ impl Metric {
         match self {
             Metric::Elapsed => "elapsed",
             Metric::Throughput => "throughput",
+            Metric::Own => "own",
+        }
+    }
+
+    /// Returns the metric of a guest with `workload`.
+    pub(crate) fn of(self, workload: &Workload) -> Metric {
+        match self {
+            Metric::Own if workload.counts_operations() => Metric::Throughput,
+            Metric::Own => Metric::Elapsed,
+            stated => stated,
         }
     }
 
     /// Returns the default direction.
     fn better(self) -> Better {
         match self {
-            Metric::Elapsed => Better::Lower,
+            Metric::Elapsed | Metric::Own => Better::Lower,
             Metric::Throughput => Better::Higher,
         }
     }
@@ -113,9 +127,9 @@ pub struct Experiment {
     pub setup: Option<String>,
     /// The metric.
     pub metric: Metric,
-    /// Unit of the metric.
+    /// Unit of the metric, unless each guest has its own.
     pub unit: String,
-    /// Direction that is better.
+    /// Direction that is better, unless each guest has its own.
     pub better: Better,
     /// Runs of each cell.
     pub seeds: u32,
@@ -143,6 +157,22 @@ const LAYERS_MAX: usize = 1000;
 pub const SEEDS_MAX: u32 = 100_000;
 
 impl Experiment {
+    /// Returns the unit of the metric of a guest with `workload`.
+    pub(crate) fn unit_of(&self, workload: &Workload) -> &str {
+        match self.metric {
+            Metric::Own => workload.throughput_unit().unwrap_or(&self.unit),
+            _ => &self.unit,
+        }
+    }
+
+    /// Returns the direction that is better for a guest with `workload`.
+    pub(crate) fn better_of(&self, workload: &Workload) -> Better {
+        match self.metric {
+            Metric::Own => self.metric.of(workload).better(),
+            _ => self.better,
+        }
+    }
+
     /// Reads an experiment. `file`: its name in messages. Settings are only checked when a
     /// [plan](crate::plan::Plan) is made.
     ///
@@ -179,9 +209,22 @@ fn read(file: &str, text: &str, document: &Table, start: &Place, findings: &mut 
         Some(text) => reader.choose(
             "metric",
             text,
-            &[("elapsed", Metric::Elapsed), ("throughput", Metric::Throughput)],
+            &[
+                ("elapsed", Metric::Elapsed),
+                ("throughput", Metric::Throughput),
+                ("own", Metric::Own),
+            ],
         ),
     };
+    if metric == Some(Metric::Own) {
+        for key in ["unit", "better"] {
+            if let Some(found) = reader.optional(key).map(|node| node.value.to_string()) {
+                let place = reader.place_of(key);
+                let expected = "none with metric = \"own\": each workload has its own";
+                reader.findings().add(&place, key, found, expected);
+            }
+        }
+    }
     let unit = reader.optional_text("unit").map(str::to_owned);
     if metric == Some(Metric::Throughput)
         && let Some(unit) = &unit
@@ -236,7 +279,7 @@ fn read(file: &str, text: &str, document: &Table, start: &Place, findings: &mut 
 
     let metric = metric?;
     let default_unit = match metric {
-        Metric::Elapsed => "s",
+        Metric::Elapsed | Metric::Own => "s",
         Metric::Throughput => "1/s",
     };
     Some(Experiment {

@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::operators::Operators;
 use crate::remarks::remarks;
 use crate::results::{Case, Results};
+use crate::service::Service;
 use crate::stats::Summary;
 
 pub use blocked::{BlockedRow, blocked_lines};
@@ -134,6 +135,9 @@ pub struct Row {
     pub lost_time: Vec<(String, f64)>,
     /// What operators measure of the guest; null on a real host.
     pub operators: Option<Operators>,
+    /// What the guest's users measure; null if they ask how long it takes, for a guest that is not measured, and on a
+    /// real host.
+    pub service: Option<Service>,
     /// Counters, as means over the runs.
     pub counters: Vec<(String, f64)>,
     /// The guest kernel's spinlocks, the most waited for first.
@@ -167,6 +171,7 @@ impl Row {
             locks: locks::of(counters),
             blocked: blocked::of(counters),
             operators: None,
+            service: None,
             convoys: None,
             halts: None,
             seeds: Vec::new(),
@@ -256,6 +261,7 @@ pub fn explain(results: &Results) -> Explanation {
             rows.push(Row {
                 measured: true,
                 operators: case.operators.clone(),
+                service: case.service.clone(),
                 convoys: Convoys::of(case),
                 halts: Halts::of(&case.lost_time),
                 seeds: seeds::of(case),

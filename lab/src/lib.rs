@@ -52,6 +52,7 @@ pub mod report;
 pub mod results;
 pub mod run;
 mod scale;
+pub mod service;
 pub mod setup;
 pub mod sheet;
 pub mod shipped;

@@ -15,7 +15,9 @@ mod words;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::display::{self, HOST_FIGURES, TOTALS_NOTE, also_published, convoys_note, host_figures, kinds, number};
+use crate::display::{
+    self, HOST_FIGURES, SERVICES_NOTE, TOTALS_NOTE, also_published, convoys_note, host_figures, kinds, number,
+};
 use crate::doubts;
 use crate::explain::{self, Explanation, KEY_COUNTERS, KEY_HOST_COUNTERS, Row};
 use crate::operators;
@@ -93,6 +95,7 @@ fn cells(results: &Results, explanation: &Explanation) -> Markup {
         (chart::charts(results))
         (table(results))
         (totals(results))
+        (services(results))
         @if explanation.of_real_host {
             (threads_of_vcpus(explanation))
         } @else {
@@ -177,6 +180,19 @@ fn totals(results: &Results) -> Markup {
                 h2 { "Identical guests together" }
                 (foldable("totals", &display::totals(results)))
                 p class="note" { (TOTALS_NOTE) }
+            }
+        }
+    }
+}
+
+fn services(results: &Results) -> Markup {
+    let sheet = display::services(results);
+    html! {
+        @if !sheet.rows.is_empty() {
+            section {
+                h2 { "As the guests' users measure" }
+                (foldable("operations and their times", &sheet))
+                p class="note" { (SERVICES_NOTE) }
             }
         }
     }

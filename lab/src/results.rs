@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::file::{self, WriteError};
 use crate::operators::Operators;
+use crate::service::Service;
 use crate::stats::{Samples, Summary};
 use crate::swept::Swept;
 
@@ -112,6 +113,10 @@ pub struct Case {
     /// What operators measure of the guest; null without samples and for a real host.
     #[serde(default)]
     pub operators: Option<Operators>,
+    /// What the guest's users measure: operations, and how long they take. Absent if they ask how long the guest takes,
+    /// without samples, and for a real host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<Service>,
     /// Counters of guest, locks, host and machine: mean of the samples, at this scale.
     pub counters: BTreeMap<String, f64>,
     /// Where the vCPUs' time went from the guest's start to its end, as fractions that sum to 1; empty without samples

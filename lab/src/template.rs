@@ -151,12 +151,13 @@ pub fn text(answers: &Answers) -> String {
          # show where the time went, and `holdfast keys WORD` explains every key.\n\n\
          name = {:?}\n\
          title = {:?}\n\
-         # Seconds from the start of each guest's work to its end.\n\
-         metric = \"elapsed\"\n\
+         # What the users of each guest ask: transactions or messages per second with the times that they wait for them,\n\
+         # or how long a build takes.\n\
+         metric = \"own\"\n\
          # Runs of each variant. More of them prove smaller differences.\n\
          seeds = 5\n\
          # Share of the full-size work. A guest that ends much earlier than the others leaves them alone on the host: give\n\
-         # it more work (pgbench.transactions, kernbench.units) or let builders repeat (kernbench.repeat = true).\n\
+         # it more (work = 10 is ten times as much) or let builders repeat (kernbench.repeat = true).\n\
          scale = 0.02\n\
          limit = \"20000 s\"\n\n\
          [machine]",

@@ -8,6 +8,7 @@ use std::fmt;
 use csv::Writer;
 
 use crate::results::Results;
+use crate::service::Service;
 
 #[cfg(feature = "parquet")]
 mod parquet;
@@ -64,6 +65,9 @@ const SAMPLES: Columns = &[
     ("convoy_share", Figure),
     ("longest_stall_ns", Count),
     ("history_hash", Text),
+    ("rate", Figure),
+    ("p50_ms", Figure),
+    ("p99_ms", Figure),
 ];
 
 const LOST_TIME: Columns = &[
@@ -161,6 +165,7 @@ fn samples(results: &Results) -> Vec<Row> {
         for (index, (seed, value)) in case.seeds.iter().zip(&case.samples).enumerate() {
             let convoy = case.convoys.get(index).copied().flatten();
             let figure = |values: &[f64]| values.get(index).copied().map(Value::Figure);
+            let served = |of: fn(&Service) -> &[f64]| case.service.as_ref().and_then(|service| figure(of(service)));
             rows.push(vec![
                 text(&results.experiment),
                 text(&case.case),
@@ -176,6 +181,9 @@ fn samples(results: &Results) -> Vec<Row> {
                 convoy.map(|convoy| Value::Figure(convoy.share)),
                 case.longest_stalls_ns.get(index).copied().map(Value::Count),
                 case.history_hashes.get(index).and_then(|hash| text(hash)),
+                served(|service| &service.rates),
+                served(|service| &service.p50_ms),
+                served(|service| &service.p99_ms),
             ]);
         }
     }

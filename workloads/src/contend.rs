@@ -96,7 +96,9 @@ impl Contenders {
         StartLine::FIRST.wait(os);
         while self.calls.take() {
             os.user(thinking.next().copied().unwrap_or(0));
+            let begun = os.clock();
             os.call_driver(0, self.parameters.held_ns);
+            os.completed(begun);
             made += 1;
         }
         self.made.fetch_add(made, Relaxed);

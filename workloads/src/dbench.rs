@@ -129,10 +129,12 @@ impl Clients {
         let first = number * (1 + FILES);
         StartLine::FIRST.wait(os);
         while self.files.take() {
+            let begun = os.clock();
             let slot = random.below(FILES);
             let there = &mut exists[slot as usize];
             let pages = open_file(os, &mut random, FileId(first), FileId(first + 1 + slot), there);
             self.bytes.fetch_add(u64::from(pages) * PAGE_BYTES, Relaxed);
+            os.completed(begun);
         }
     }
 }

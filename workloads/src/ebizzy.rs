@@ -85,6 +85,7 @@ impl Searches {
         StartLine::FIRST.wait(os);
         let beyond = CHUNK_PAGES - KEPT_PAGES;
         while self.records.take() {
+            let begun = os.clock();
             let time = times.time(RECORD_NS, RECORD_SIGMA);
             match self.parameters.allocation {
                 Allocation::Heap => {
@@ -97,6 +98,7 @@ impl Searches {
                     os.unmap(CHUNK_PAGES);
                 }
             }
+            os.completed(begun);
         }
     }
 }

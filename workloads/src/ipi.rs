@@ -85,7 +85,9 @@ impl Calls {
         os.begin();
         for round in 0..self.parameters.calls {
             moved += u64::from(os.cpu() != begun_on);
+            let begun = os.clock();
             self.call_once(os, round, &mut after_ns);
+            os.completed(begun);
             os.user(if self.parameters.busy { PAUSE_NS } else { HALT_NS });
         }
         let operations = after_ns.len() as u64;

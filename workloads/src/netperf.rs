@@ -55,9 +55,11 @@ impl<M: Machine> Program<M> for Netperf {
         os.begin();
         for transaction in 0..self.transactions {
             let number = transaction as u32;
+            let begun = os.clock();
             os.user(USER_NS);
             os.send_network(number);
             assert_eq!(os.receive_network(), number, "number of the answer and of the request");
+            os.completed(begun);
         }
         os.report("netperf.transactions", self.transactions);
         os.done(Some(self.transactions));

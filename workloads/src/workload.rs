@@ -20,11 +20,12 @@ pub(crate) trait Load: Default {
 }
 
 /// Returns `share` of `count` operations by `tasks` tasks, but at least ten for each task. In a shorter run, beginning
-/// and end would dominate.
+/// and end would dominate. A share above 1 is more than the full-size work.
 pub(crate) fn share_of(count: u64, share: f64, tasks: u32) -> u64 {
     let floor = u64::from(tasks) * 10;
     let wanted = libm::round(count as f64 * share) as u64;
-    wanted.max(floor).min(count.max(floor))
+    let most = if share > 1.0 { wanted } else { count };
+    wanted.max(floor).min(most.max(floor))
 }
 
 /// Defines [`Workload`].
@@ -108,11 +109,21 @@ impl Workload {
 
     /// Returns `true` if the program counts operations, so that it has a throughput.
     pub const fn counts_operations(&self) -> bool {
+        self.throughput_unit().is_some()
+    }
+
+    /// Returns the unit in which its users state its throughput, or `None` if they ask how long it takes.
+    pub const fn throughput_unit(&self) -> Option<&'static str> {
         use Workload::{Aim7, Amqp, Contend, Dbench, Ebizzy, Ipi, Netperf, Pgbench};
-        matches!(
-            self,
-            Aim7(_) | Amqp(_) | Contend(_) | Dbench(_) | Ebizzy(_) | Ipi(_) | Netperf(_) | Pgbench(_)
-        )
+        match self {
+            Netperf(_) | Pgbench(_) => Some("transactions/s"),
+            Amqp(_) => Some("messages/s"),
+            Ebizzy(_) => Some("records/s"),
+            Aim7(_) => Some("jobs/min"),
+            Dbench(_) => Some("MB/s"),
+            Contend(_) | Ipi(_) => Some("calls/s"),
+            _ => None,
+        }
     }
 
     /// Returns `true` if the program needs a network device.

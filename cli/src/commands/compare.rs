@@ -5,13 +5,14 @@ use holdfast_lab::compare::{self, Compared, Judgment, Row};
 use holdfast_lab::display::matrix::proven;
 use holdfast_lab::display::{changes, verdict};
 use holdfast_lab::results::{self, Results};
+use holdfast_lab::service::{Latency, by_latency};
 use holdfast_lab::sheet::Sheet;
 use holdfast_lab::stats::Method;
 use holdfast_lab::sweep::{self, Along};
 
 use super::run::compared;
 use crate::Done;
-use crate::args::{CompareArgs, Format};
+use crate::args::{CompareArgs, CompareMetric, Format};
 use crate::error::Result;
 use crate::output::{self, dash, optional, say};
 use crate::refused::Refused;
@@ -23,7 +24,7 @@ const ROWS_MAX: usize = 8;
 
 /// Compares two result files, or the variants of one.
 pub fn compare(args: &CompareArgs) -> Result<Done> {
-    let whole = results::read(&args.a)?;
+    let whole = with(args.metric, results::read(&args.a)?)?;
     let key = args.along.as_deref().filter(|key| *key != VARIANT);
     if let Some(key) = key {
         if args.baseline.is_some() {
@@ -49,7 +50,7 @@ pub fn compare(args: &CompareArgs) -> Result<Done> {
     let a = one_by_one(filter.with(whole, baseline.as_deref())?);
     let compared = match &args.b {
         Some(b) => {
-            let b = one_by_one(filter.of(results::read(b)?)?);
+            let b = one_by_one(filter.of(with(args.metric, results::read(b)?)?)?);
             compare::files(&a, &b)?
         }
         None => compare::variants(&a, args.baseline.as_deref())?,
@@ -66,10 +67,28 @@ pub fn compare(args: &CompareArgs) -> Result<Done> {
     Ok(Done::Whole)
 }
 
+/// Returns `results` with the metric that is asked for in place of their own.
+fn with(metric: Option<CompareMetric>, results: Results) -> Result<Results, Refused> {
+    let Some(metric) = metric else { return Ok(results) };
+    let latency = match metric {
+        CompareMetric::P50 => Latency::P50,
+        CompareMetric::P99 => Latency::P99,
+    };
+    let chosen = by_latency(&results, latency);
+    if chosen.cases.is_empty() && !results.cases.is_empty() {
+        let found = "--metric with results of guests that count no operations";
+        return Err(Refused::instead(
+            found.to_owned(),
+            "their own metric, without it".to_owned(),
+        ));
+    }
+    Ok(chosen)
+}
+
 /// Prints a comparison: verdict and matrix, then each comparison by itself.
 fn print(found: &Compared, all: bool) -> Result<()> {
     if !found.matrix.rows.is_empty() {
-        output::line(&compared(&found.matrix))?;
+        output::line(&compared(found))?;
     }
     if found.rows.len() <= ROWS_MAX || all {
         let heads = "case | guest | A | B | mean A | mean B | unit | B against A".split(" | ");

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use holdfast_lab::display::{HOST_FIGURES, host_figures, number};
+use holdfast_lab::display::{HOST_FIGURES, SERVICES, host_figures, number};
 use holdfast_lab::explain::{self, Explanation, KEY_COUNTERS, KEY_HOST_COUNTERS, Row, worth_a_trace};
 use holdfast_lab::filter::Filter;
 use holdfast_lab::operators;
 use holdfast_lab::results::{self, Results};
+use holdfast_lab::service;
 use holdfast_lab::sheet::Sheet;
 
 use super::run::{finish, warn};
@@ -46,6 +47,10 @@ pub fn explain(args: &ExplainArgs) -> Result<Done> {
             output::line(&blocked(&rows))?;
         } else {
             output::line(&shares(&rows, args.all))?;
+            let services = services(&rows);
+            if !services.is_empty() {
+                output::line(&services)?;
+            }
             output::line(&operators(&rows, args.counters))?;
             let many = rows.len() > COLUMNS_MAX && !args.all;
             if !many || args.counters {
@@ -228,6 +233,20 @@ fn shares_of(rows: &[&Row], shown: &[(&str, f64)], small: &[(&str, f64)]) -> She
             None => small.iter().map(|(cause, _)| share(cause)).sum(),
         })
     })
+}
+
+/// Returns the table of what the users of the guests measure, or nothing if none counts operations.
+fn services(rows: &[&Row]) -> String {
+    let served: Vec<&Row> = rows.iter().copied().filter(|row| row.service.is_some()).collect();
+    let names = service::names(served.iter().filter_map(|row| row.service.as_ref()));
+    if names.is_empty() {
+        return String::new();
+    }
+    let sheet = by_guest(SERVICES, &served, &names, |index, row| {
+        let figures = row.service.as_ref();
+        optional(figures.and_then(|figures| figures.figure(&names[index])))
+    });
+    format!("\n{}", titled(SERVICES, &sheet))
 }
 
 /// Returns the table of what operators measure; exits by kind only with `all`.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use holdfast_lab::adaptive;
 use holdfast_lab::collect;
-use holdfast_lab::compare::{self, Matrix};
+use holdfast_lab::compare::{self, Compared, Matrix};
 use holdfast_lab::determinism::first_difference;
 use holdfast_lab::display;
 use holdfast_lab::doubts::doubts;
@@ -193,6 +193,9 @@ pub fn print(plan: &Plan, results: &Results, filter: &Filter) -> Result<()> {
         let totals = output::sheet(&display::totals(&shown));
         output::line(&format!("\n{totals}\n{}", output::wrapped(display::TOTALS_NOTE)))?;
     }
+    if !display::services(&shown).rows.is_empty() {
+        output::line(&services(&shown))?;
+    }
     let mut notes = String::new();
     for line in display::also_published(&shown) {
         notes.push_str(&format!("\n{line}"));
@@ -213,15 +216,31 @@ pub fn print(plan: &Plan, results: &Results, filter: &Filter) -> Result<()> {
     }
     notes.push_str(&format!("\n{}", display::convoys_note(results.are_of_real_host())));
     output::line(&output::wrapped(&notes))?;
-    let matrix = compare::variants(&shown, None)?.matrix;
-    if matrix.rows.is_empty() {
+    let found = compare::variants(&shown, None)?;
+    if found.matrix.rows.is_empty() {
         return Ok(());
     }
-    output::line(&format!("\n{}", compared(&matrix)))
+    output::line(&format!("\n{}", compared(&found)))
 }
 
-/// Returns a matrix of comparisons below its verdict.
-pub fn compared(matrix: &Matrix) -> String {
+/// Returns the table of what the users of the guests measure, below its name.
+fn services(results: &Results) -> String {
+    let sheet = output::sheet(&display::services(results).without_one("guest"));
+    format!(
+        "\n{}:\n\n{sheet}\n{}",
+        display::SERVICES,
+        output::wrapped(display::SERVICES_NOTE)
+    )
+}
+
+/// Returns the matrix of comparisons, and that of latencies if there is one, each below its verdict.
+pub fn compared(found: &Compared) -> String {
+    let latency = found.latency.as_ref();
+    let latency = latency.map(|latency| format!("\n\n{}. {}", display::matrix::LATENCY, table(latency)));
+    table(&found.matrix) + &latency.unwrap_or_default()
+}
+
+fn table(matrix: &Matrix) -> String {
     let sheet = output::sheet(&display::matrix::matrix(matrix));
     let [sentence, note] = [compare::sentence(matrix), display::matrix::note(matrix)];
     format!("{}\n\n{sheet}\n{}", output::wrapped(&sentence), output::wrapped(&note))

@@ -38,16 +38,17 @@ fn members(cell: &Cell, family: &Family) -> Range<usize> {
 
 fn total(plan: &Plan, cell: &Cell, family: &Family, guests: Range<usize>, done: &[(u64, &Outcome)]) -> Total {
     let count = guests.len();
+    let workload = &cell.config.vms[guests.start].boot.workload;
     let each = |outcome: &Outcome| -> Vec<f64> {
         let vms = outcome.vms[guests.clone()].iter();
-        vms.filter_map(|vm| sample(plan, vm)).collect()
+        vms.filter_map(|vm| sample(plan, workload, vm)).collect()
     };
     let runs: Vec<Vec<f64>> = done.iter().map(|(_, outcome)| each(outcome)).collect();
     let largest = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
     let smallest = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
-    let samples: Vec<f64> = match plan.experiment.metric {
-        Metric::Elapsed => runs.iter().map(|values| largest(values)).collect(),
+    let samples: Vec<f64> = match plan.experiment.metric.of(workload) {
         Metric::Throughput => runs.iter().map(|values| values.iter().sum()).collect(),
+        Metric::Elapsed | Metric::Own => runs.iter().map(|values| largest(values)).collect(),
     };
     let summary = Summary::of(&samples);
     Total {
@@ -55,7 +56,7 @@ fn total(plan: &Plan, cell: &Cell, family: &Family, guests: Range<usize>, done: 
         variant: cell.variant.clone(),
         vm: family.name.clone(),
         guests: count,
-        unit: plan.experiment.unit.clone(),
+        unit: plan.experiment.unit_of(workload).to_owned(),
         mean: summary.map(|summary| summary.mean),
         sd: summary.and_then(|summary| summary.sd),
         evenness: runs.iter().map(|values| smallest(values) / largest(values)).collect(),

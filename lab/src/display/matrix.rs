@@ -3,6 +3,9 @@
 use crate::compare::{Change, Judgment, Line, Matrix, has_cases, size};
 use crate::sheet::Sheet;
 
+/// Heading of the matrix of the 99th percentiles.
+pub const LATENCY: &str = "Slowest hundredth of the operations (p99)";
+
 /// Returns a cell of the table: a proven change as it is, others in parentheses.
 pub fn change(change: Option<&Change>) -> String {
     let Some(change) = change else {

@@ -68,6 +68,11 @@ pub(super) fn published(
     });
     let mut published = Vec::new();
     for (table, place) in reader.tables("published") {
+        if metric == Some(Metric::Own) {
+            let expected = "figures only with metric = \"elapsed\" or \"throughput\"";
+            let found = "figures of guests that each have a metric of their own";
+            reader.findings().add(place, "published", found, expected);
+        }
         let mut inner = Reader::new(table, place.clone(), reader.findings());
         let (case, variant, vm) = (inner.text("case"), inner.text("variant"), inner.text("vm"));
         let (mean, sd) = (inner.number("mean"), inner.optional_number("sd"));

@@ -152,7 +152,7 @@ names file, line and key, what was found and what was expected.
 | `title` | a string | required | What it shows, in one line. |
 | `source` | a string | none | Where its setup and its published figures come from. |
 | `setup` | a string | none | The setup in words. |
-| `metric` | `elapsed` or `throughput` | required | What is compared. `elapsed` is in seconds. |
+| `metric` | `elapsed`, `throughput` or `own` | required | What is compared. `elapsed` is in seconds. `own` is what each guest's users ask: the throughput of pgbench, netperf, amqp, ebizzy, aim7, dbench, contend and ipi in its usual unit, and the elapsed time of others. |
 | `unit` | a string that ends in `/s` or `/min` | `1/s` | Unit of the throughput. |
 | `better` | `lower` or `higher` | by the metric | Which direction is better. |
 | `seeds` | a whole number | `5` | Runs of each cell. `--seeds` overrides it. |

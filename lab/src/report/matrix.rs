@@ -11,16 +11,25 @@ use crate::results::Results;
 /// Renders what is proven of the variants: a sentence, and the matrix as a heat table.
 pub(super) fn summary(results: &Results) -> Markup {
     // Files with one variant have nothing to compare.
-    let matrix = compare::variants(results, None).map(|compared| compared.matrix);
-    let matrix = matrix.ok().filter(|matrix| !matrix.rows.is_empty());
+    let compared = compare::variants(results, None).ok();
+    let compared = compared.filter(|compared| !compared.matrix.rows.is_empty());
     html! {
-        @if let Some(matrix) = &matrix {
-            section {
-                h2 { "Summary" }
-                p class="verdict" { (prose(&compare::sentence(matrix))) }
-                (heat(matrix))
-                p class="note" { (prose(&display::matrix::note(matrix))) }
+        @if let Some(compared) = &compared {
+            (section("Summary", &compared.matrix))
+            @if let Some(latency) = &compared.latency {
+                (section(display::matrix::LATENCY, latency))
             }
+        }
+    }
+}
+
+fn section(head: &str, matrix: &Matrix) -> Markup {
+    html! {
+        section {
+            h2 { (head) }
+            p class="verdict" { (prose(&compare::sentence(matrix))) }
+            (heat(matrix))
+            p class="note" { (prose(&display::matrix::note(matrix))) }
         }
     }
 }

@@ -8,6 +8,7 @@ use super::{Case, Results, SCHEMA, Total, history_hash};
 use crate::file;
 use crate::foreign::{kind_of, made_by};
 use crate::scale::bad_scale;
+use crate::service::Service;
 use crate::stats::{self, Summary};
 
 /// The schema of files whose shares are of the whole run, also of guests that ended before it. They are read.
@@ -187,7 +188,12 @@ fn contradiction_in(case: &Case) -> Option<String> {
     let known = known
         .into_iter()
         .filter(|length| *length > 0 || !case.is_of_real_host());
-    if let Some(length) = known.chain([case.samples.len()]).find(|length| *length != seeds) {
+    let served = case.service.iter().flat_map(Service::lengths);
+    if let Some(length) = known
+        .chain(served)
+        .chain([case.samples.len()])
+        .find(|length| *length != seeds)
+    {
         return Some(format!("found {seeds} seeds for {length} samples, expected as many"));
     }
     let positive = |value: f64| value > 0.0 && value.is_finite();

@@ -200,6 +200,7 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("vm.one.tar.file_system", "xfs", &["vm.one.workload=tar"]),
     ("vm.two.until", "5 ms", &[]),
     ("vm.one.vcpus", "3", &[]),
+    ("vm.one.work", "2", &["vm.one.workload=contend"]),
     (
         "vm.one.burst",
         "60 ms",
@@ -362,7 +363,6 @@ fn every_key_changes_the_history_or_has_a_reason() {
     assert!(idle.is_empty(), "keys that change nothing: {idle:?}");
 }
 
-#[test]
 /// A guest that comes later, or leaves earlier, takes its keys as one that is always there does.
 #[test]
 fn keys_of_a_guest_that_comes_or_goes_have_an_effect() {
@@ -419,6 +419,7 @@ fn keys_of_a_guest_that_comes_or_goes_have_an_effect() {
     assert_eq!(names, ["vm.one.bare_metal", "vm.one.inside"], "{refused:?}");
 }
 
+#[test]
 fn a_key_means_the_same_however_it_is_set() {
     for &(key, value, needs) in OTHER {
         let text = as_toml(value);

@@ -190,10 +190,14 @@ class Results:
         )
 
     def samples(self) -> list[dict[str, Any]]:
-        """Returns one row for each sample: names, varied keys, seed, value, and what the simulator knows of the run."""
+        """Returns one row for each sample: names, varied keys, seed, value, and what the simulator knows of the run.
+
+        Guests that count operations have their rate, and the median and the 99th percentile of the operations' times.
+        """
         varied = self.varied()
         rows = []
         for case in self.document["cases"]:
+            service = case.get("service") or {}
             for index, (seed, value) in enumerate(zip(case["seeds"], case["samples"], strict=True)):
                 convoy = _at(case["convoys"], index)
                 rows.append(
@@ -213,6 +217,9 @@ class Results:
                         "convoy_share": convoy and convoy["share"],
                         "longest_stall_ns": _at(case["longest_stalls_ns"], index),
                         "history_hash": _at(case["history_hashes"], index),
+                        "rate": _at(service.get("rates", []), index),
+                        "p50_ms": _at(service.get("p50_ms", []), index),
+                        "p99_ms": _at(service.get("p99_ms", []), index),
                     }
                 )
         return rows
@@ -362,15 +369,21 @@ class Results:
             return document
 
     def compare(
-        self, other: Results | None = None, *, baseline: str | None = None, along: str | None = None
+        self,
+        other: Results | None = None,
+        *,
+        baseline: str | None = None,
+        along: str | None = None,
+        metric: str | None = None,
     ) -> Comparison:
         """Compares with other results, or the variants among each other, with the command's confidence intervals.
 
         `along` is a swept key: its values are compared with the first one, and the intervals are corrected for the
-        number of comparisons.
+        number of comparisons. `metric` is `p50` or `p99`, the time of operations, in place of the experiment's metric.
         """
         words = ["compare"] + (["--baseline", baseline] if baseline is not None else [])
         words += ["--along", along] if along is not None else []
+        words += ["--metric", metric] if metric is not None else []
         return Comparison(self._ask(words, [] if other is None else [other]))
 
     def explain(self) -> dict[str, Any]:
@@ -385,7 +398,12 @@ class Results:
         return Pictures(self)
 
     def summary(self) -> list[dict[str, Any]]:
-        """Returns one row for each measured guest: mean, deviation, median, range, convoys."""
+        """Returns one row for each measured guest: mean, deviation, median, range, times of operations, convoys."""
+
+        def mean(case: dict[str, Any], name: str) -> float | None:
+            values = (case.get("service") or {}).get(name, [])
+            return sum(values) / len(values) if values else None
+
         return [
             {
                 "case": case["case"],
@@ -396,6 +414,11 @@ class Results:
                 "median": case["median"],
                 "min": case["min"],
                 "max": case["max"],
+                **(
+                    {"p50, ms": mean(case, "p50_ms"), "p99, ms": mean(case, "p99_ms")}
+                    if any(other.get("service") for other in self.document["cases"])
+                    else {}
+                ),
                 "convoys": f"{sum(convoy is not None for convoy in case['convoys'])} of {len(case['samples'])}",
             }
             for case in self.document["cases"]

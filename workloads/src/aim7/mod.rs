@@ -117,7 +117,9 @@ impl Disk {
         let disks = self.parameters.disks;
         let first = order.below(disks);
         for (number, job) in (0..self.parameters.jobs).zip(deck(&mut order)) {
+            let begun = os.clock();
             self.job(os, user, number, (first + number) % disks, job);
+            os.completed(begun);
             self.completed.fetch_add(1, Relaxed);
         }
     }

@@ -95,7 +95,7 @@ impl<M: Machine> Messaging<M> {
                 os.user(self.time(times, Step::Deliver));
                 self.free(os, message.arena, message.place);
                 work.credit -= 1;
-                work.output.push(message.number);
+                work.output.push(self.stamps.number(message.producer, message.number));
             }
         }
         let written = os.write_stream(Self::broker_end(connection), &work.output, wire_bytes);

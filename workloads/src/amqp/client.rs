@@ -49,6 +49,7 @@ impl<M: Machine> Messaging<M> {
         StartLine::FIRST.wait(os);
         for message in 0..self.parameters.share(number) {
             os.user(self.time(&mut times, Step::Produce));
+            self.stamps.produced(os, self.stamps.number(number, message as u32));
             let mut outgoing = client.outgoing.lock(os);
             while outgoing.messages.len() >= bound {
                 outgoing = client.drained.wait(outgoing);
@@ -110,9 +111,12 @@ impl<M: Machine> Messaging<M> {
                 incoming = client.arrived.wait(incoming);
             }
             os.user(mix::CLIENT_HELD_NS);
-            incoming.pop_front();
+            let message = incoming.pop_front();
             drop(incoming);
             os.user(self.time(&mut times, Step::Consume));
+            if let Some(message) = message {
+                self.stamps.consumed(os, message);
+            }
         }
         os.wait();
     }

@@ -15,6 +15,7 @@ mod connection;
 mod heap;
 mod mix;
 mod queue;
+mod stamps;
 
 use alloc::boxed::Box;
 
@@ -25,6 +26,7 @@ use connection::Connection;
 use heap::Arena;
 use queue::Queue;
 use serde::{Deserialize, Serialize};
+use stamps::Stamps;
 
 use crate::start::StartLine;
 use crate::workload::{Load, share_of};
@@ -83,6 +85,7 @@ pub(crate) struct Messaging<M: Machine> {
     arenas: Box<[UserMutex<Arena, M>]>,
     producing: Box<[Producing<M>]>,
     consuming: Box<[Consuming<M>]>,
+    stamps: Stamps,
 }
 
 impl<M: Machine> Messaging<M> {
@@ -204,6 +207,7 @@ impl Load for Amqp {
             arenas: (0..workers).map(|_| UserMutex::new(Arena::default())).collect(),
             producing: (0..producers).map(producing).collect(),
             consuming: quotas.iter().map(consuming).collect(),
+            stamps: Stamps::new(parameters.messages, producers),
             parameters,
         })
     }

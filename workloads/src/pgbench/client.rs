@@ -24,11 +24,13 @@ impl<M: Machine> Database<M> {
         let socket = client_end(number);
         self.start_line().wait(os);
         while self.transactions.take() {
+            let begun = os.clock();
             os.user(CLIENT_NS / 2);
             os.send(socket, statement::SELECT);
             os.poll(socket);
             os.receive(socket);
             os.user(CLIENT_NS / 2);
+            os.completed(begun);
         }
         os.send(socket, statement::TERMINATE);
     }

@@ -53,6 +53,7 @@ impl Choice for Workload {
 /// The choice of the workload, and parameters of workloads.
 pub(super) static WORKLOAD: &[Key] = &[
     key("vm.*.workload", vm!(Choice, boot.workload)),
+    key("vm.*.work", vm!(F64, work)).range(1e-4, 1e4),
     key("vm.*.hog.tasks", workload!(Hog, OptionalU32, tasks)).range(1.0, 1e5),
     key("vm.*.contend.tasks", workload!(Contend, OptionalU32, tasks)).range(1.0, 1e5),
     key("vm.*.contend.held", workload!(Contend, Nanos, held_ns)),

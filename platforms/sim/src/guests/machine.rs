@@ -168,6 +168,15 @@ unsafe impl Machine for SimMachine {
             self.handle.switch_to(None);
         }
     }
+
+    fn operation_completed(&self, ns: u64) {
+        self.handle.with(|engine| {
+            let report = &mut engine.vms[self.vm].report;
+            if report.is_measuring() {
+                report.latencies.record(ns);
+            }
+        });
+    }
 }
 
 impl Threads<SimContext> for SimMachine {

@@ -9,6 +9,7 @@ use holdfast_host::VcpuId;
 use holdfast_locks::{LockStats, NodeTable, WaitTable};
 use holdfast_machine::{Picos, Time};
 
+use crate::books::latencies::Latencies;
 use crate::memory::dirty::Pages;
 use crate::memory::records::SharedMemory;
 use crate::memory::tlb::Spaces;
@@ -57,6 +58,8 @@ pub struct Progress {
     pub operations: Option<u64>,
     /// Counters by name.
     pub counters: BTreeMap<String, u64>,
+    /// How long the operations took that were completed in the measured interval.
+    pub latencies: Latencies,
 }
 
 impl Progress {

@@ -68,6 +68,7 @@ fn counters(engine: &Engine, config: &Config, id: VmId) -> BTreeMap<String, u64>
         );
     }
     add(&mut counters, waits(engine, vm));
+    add(&mut counters, vm.report.latencies.counters());
     let ran_ns = cpu_time_ns(engine, id);
     let permille = u128::from(ran_ns) * 1_000_000 / u128::from(engine.clock.now.0.max(1));
     counters.insert("cpu_time_ns".to_owned(), ran_ns);

@@ -41,3 +41,5 @@ pub use options::{Buffer, CpuData, Guest};
 pub use page::{Event, Layout, Missed, Page};
 pub use records::{Record, Records};
 pub use unpack::Unpacker;
+
+pub mod write;

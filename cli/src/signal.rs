@@ -5,6 +5,8 @@ use std::fs;
 use std::process;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
+#[cfg(feature = "real-host")]
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use holdfast_lab::run::CallOff;
@@ -41,6 +43,29 @@ pub fn call_off() -> Result<&'static CallOff> {
     Ok(&CALL_OFF)
 }
 
+/// What a second signal does before it ends the program.
+#[cfg(feature = "real-host")]
+static AT_EXIT: Mutex<Option<Box<dyn Fn() + Send>>> = Mutex::new(None);
+
+/// Lets a second signal do `this` before it ends the program. The work itself is not ended, so it may go on meanwhile.
+#[cfg(feature = "real-host")]
+pub fn at_exit(this: impl Fn() + Send + 'static) {
+    *AT_EXIT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(this));
+}
+
+/// Lets the signals that would end the program call the work off as well. Those that report a fault of the program are
+/// not among them.
+#[cfg(feature = "real-host")]
+pub fn call_off_by_all() -> Result<()> {
+    use signal_hook::consts::{SIGALRM, SIGQUIT, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU};
+    call_off()?;
+    let failed = || Error::of("cannot install the handler for signals");
+    let mut signals = Signals::new([SIGALRM, SIGQUIT, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU]).map_err(failed())?;
+    let listen = move || signals.forever().for_each(called);
+    thread::Builder::new().spawn(listen).map_err(failed())?;
+    Ok(())
+}
+
 /// Handles `signal`.
 fn called(signal: i32) {
     if CALL_OFF.call() {
@@ -51,6 +76,10 @@ fn called(signal: i32) {
     // SIGHUP comes twice, from the terminal and from the shell, and after the SIGTERM of some service managers.
     let first = i32::from(SIGNAL.load(Ordering::Relaxed));
     if signal == SIGINT || (signal == SIGTERM && first == SIGTERM) {
+        #[cfg(feature = "real-host")]
+        if let Some(this) = &*AT_EXIT.lock().unwrap_or_else(PoisonError::into_inner) {
+            this();
+        }
         process::exit(i32::from(interrupted()));
     }
 }

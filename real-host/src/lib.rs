@@ -2,7 +2,7 @@
 //! recordings of the kernel's tracepoints, and comparison of measured locks with the simulator's predictions.
 //!
 //! # Where things are
-//! `bench.rs`, `calibrate.rs`, `kvm.rs`, `doctor.rs`, `tracing.rs`, and `scheduler.rs`: the host scheduler against real
+//! `bench.rs`, `calibrate.rs`, `kvm.rs`, `doctor.rs`, `record.rs`, `tracing.rs`, and `scheduler.rs`: the host scheduler against real
 //! kernels, which `platforms/kvm/testhost/schedule` plays. Results of a real host have no lost time, convoys or
 //! histories.
 #![forbid(unsafe_code)]
@@ -14,6 +14,7 @@ mod hammer;
 pub mod kvm;
 pub mod linux;
 pub mod machine;
+pub mod record;
 pub mod scheduler;
 pub mod tracing;
 pub mod validate;

@@ -16,6 +16,8 @@ pub enum RealHostCommand {
     Calibrate(CalibrateArgs),
     /// Examine this host's KVM, or run an experiment's guests on it
     Kvm(KvmArgs),
+    /// Record how this host schedules its guests: events of the kernel, and the settings that explain them
+    Record(RecordArgs),
 }
 
 /// Arguments of `holdfast bench`.
@@ -143,6 +145,23 @@ pub enum LinuxPath {
     Dup,
     /// futex: the lock of a hash bucket.
     Futex,
+}
+
+/// Arguments of `holdfast record`.
+#[derive(Args, Debug)]
+pub struct RecordArgs {
+    /// Length of the recording; Ctrl-C ends it early, and keeps what is recorded
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub seconds: u64,
+    /// Limit on the events of each CPU; the newest are kept
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    pub size: u64,
+    /// The folder to make: trace.dat for `trace-cmd report`, and copies of the host's settings
+    #[arg(long, value_name = "DIR", default_value = "host.recording")]
+    pub out: PathBuf,
+    /// Format of the summary
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
 }
 
 /// What predictions are compared with, other than published figures.

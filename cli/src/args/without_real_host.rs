@@ -13,6 +13,8 @@ pub enum RealHostCommand {
     Calibrate(AnyArgs),
     /// Examine this host's KVM, or run an experiment's guests on it (not in this build)
     Kvm(AnyArgs),
+    /// Record how this host schedules its guests (not in this build)
+    Record(AnyArgs),
 }
 
 /// What predictions are compared with, other than published figures.

@@ -3,6 +3,7 @@
 mod bench;
 mod calibrate;
 mod kvm;
+mod record;
 mod validate;
 mod worker;
 
@@ -18,5 +19,6 @@ pub fn run(command: &RealHostCommand) -> Result<Done> {
         RealHostCommand::Bench(args) => bench::bench(args),
         RealHostCommand::Calibrate(args) => calibrate::calibrate(args),
         RealHostCommand::Kvm(args) => kvm::kvm(args),
+        RealHostCommand::Record(args) => record::record(args),
     }
 }

@@ -13,6 +13,8 @@ mod metadata;
 mod report;
 mod snapshot;
 mod spool;
+#[cfg(test)]
+mod tests;
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};

@@ -79,6 +79,18 @@ impl Running {
         line.expect("Linux says it").trim().to_owned()
     }
 
+    /// Returns the process ID.
+    #[cfg(all(target_os = "linux", feature = "real-host"))]
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Returns whether the program has ended.
+    #[cfg(all(target_os = "linux", feature = "real-host"))]
+    pub fn has_ended(&self) -> bool {
+        self.status("State:").starts_with('Z')
+    }
+
     /// Waits until `ready` returns true.
     pub fn until(&self, what: &str, ready: impl Fn() -> bool) {
         let begun = Instant::now();

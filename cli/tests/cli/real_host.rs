@@ -4,6 +4,8 @@ mod calibrate;
 #[cfg(target_os = "linux")]
 mod interrupts;
 mod kvm;
+#[cfg(target_os = "linux")]
+mod record;
 
 use std::fs;
 
@@ -17,6 +19,9 @@ fn bad_usage_is_told() {
         (&["bench", "--sections", "0"], "--sections"),
         (&["bench", "--locks", "tickt"], "did you mean \"ticket\"?"),
         (&["bench", "--threads", "0"], "--threads"),
+        (&["record", "--seconds", "0"], "--seconds"),
+        (&["record", "--size", "0"], "--size"),
+        (&["record", "--out", "tests"], "expected --out to be a new folder"),
     ] {
         let ran = holdfast(arguments);
         assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{arguments:?}: {}", ran.err);

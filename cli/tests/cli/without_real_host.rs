@@ -9,6 +9,7 @@ fn each_command_that_is_left_out_names_the_command_that_builds_it() {
         &["kvm", "run", "linux-pvspin", "--linux=a kernel", "--help"],
         &["bench"],
         &["calibrate", "--kvm"],
+        &["record", "--seconds", "1"],
         &["validate", "kvm"],
         &["validate", "threads"],
     ] {

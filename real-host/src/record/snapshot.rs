@@ -62,8 +62,8 @@ const CPU: &[&str] = &[
     "topology/package_cpus_list",
     "topology/physical_package_id",
 ];
-/// Files of each thread of a VM's process, below its folder.
-const THREAD: &[&str] = &["cgroup", "comm", "sched", "schedstat", "stat", "status"];
+/// Files of each thread of a VM's process, below its folder. `schedstat` is copied apart from them.
+const THREAD: &[&str] = &["cgroup", "comm", "sched", "stat", "status"];
 /// Files of the control groups of VMs, of the second version and of the first.
 const GROUP: &[&str] = &[
     "cpu.cfs_burst_us",
@@ -102,7 +102,7 @@ impl<'r> Snapshot<'r> {
         }
     }
 
-    /// Copies all files into `to`. Finds the VMs first.
+    /// Copies all files into `to`. Finds the VMs first. Keeps the `schedstat` of threads that are there already.
     pub(super) fn all(&mut self, to: &Path) {
         self.files = 0;
         self.find();
@@ -122,6 +122,10 @@ impl<'r> Snapshot<'r> {
                 let folder = format!("proc/{process}/task/{thread}");
                 for file in THREAD {
                     self.copy(&format!("{folder}/{file}"), to);
+                }
+                let delays = format!("{folder}/schedstat");
+                if !to.join(&delays).exists() {
+                    self.copy(&delays, to);
                 }
                 groups.extend(self.groups(&folder));
             }

@@ -18,7 +18,7 @@ mod tests;
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -69,16 +69,21 @@ pub struct Settings {
     pub bytes_max: u64,
 }
 
-/// Removes a recording's tracing instance from the kernel, for a program that ends at once.
+/// Removes a recording's tracing instance from the kernel, and its files, for a program that ends at once.
 #[derive(Clone, Debug)]
-pub struct Abandon(Weak<Instance>);
+pub struct Abandon {
+    instance: Weak<Instance>,
+    /// The folder of the files.
+    work: PathBuf,
+}
 
 impl Abandon {
-    /// Removes the instance. Does nothing if it is removed already.
+    /// Removes the instance and the files. Does nothing if they are removed already, or if the recording is complete.
     pub fn now(&self) {
-        if let Some(instance) = self.0.upgrade() {
-            // The program ends: no reader is left for the error.
+        if let Some(instance) = self.instance.upgrade() {
+            // The program ends: no reader is left for the errors.
             let _ = instance.close();
+            let _ = fs::remove_dir_all(&self.work);
         }
     }
 }
@@ -110,7 +115,10 @@ pub fn run(
         .map_err(RecordError::of(parent))?;
     let left_over = instance::left_over(machine.root, &tracefs);
     let instance = Arc::new(Instance::create(machine, &tracefs)?);
-    begun(Abandon(Arc::downgrade(&instance)));
+    begun(Abandon {
+        instance: Arc::downgrade(&instance),
+        work: work.path().to_owned(),
+    });
     let mut report = recorded(machine, &instance, work.path(), settings, call_off)?;
     report.left_over = left_over;
     report.write(&work.path().join(REPORT))?;

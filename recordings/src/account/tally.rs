@@ -1,0 +1,181 @@
+//! Sums of one vCPU, or of several.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+
+use crate::event::{Name, Tid};
+use crate::hosts::names::Role;
+use crate::timeline::{How, Occupant, State, VcpuIndex};
+
+/// Longest time between wakeup and run that is told apart, in ns.
+const WAKE_MAX: u64 = 1 << 36;
+
+/// Sums by key, of at most so many keys: what a file holds decides how many there are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Capped<K> {
+    sums: BTreeMap<K, (u64, u64)>,
+    rest: (u64, u64),
+}
+
+impl<K> Default for Capped<K> {
+    fn default() -> Capped<K> {
+        Capped {
+            sums: BTreeMap::new(),
+            rest: (0, 0),
+        }
+    }
+}
+
+impl<K: Ord + Copy> Capped<K> {
+    /// Most keys.
+    pub const KEYS_MAX: usize = 512;
+
+    /// Adds `count` and `ns` to `key`.
+    pub fn add(&mut self, key: K, count: u64, ns: u64) {
+        let full = self.sums.len() >= Self::KEYS_MAX && !self.sums.contains_key(&key);
+        let sum = if full {
+            &mut self.rest
+        } else {
+            self.sums.entry(key).or_default()
+        };
+        *sum = (sum.0 + count, sum.1 + ns);
+    }
+
+    /// Adds all of `other`.
+    pub fn merge(&mut self, other: &Capped<K>) {
+        for (key, (count, ns)) in &other.sums {
+            self.add(*key, *count, *ns);
+        }
+        self.rest = (self.rest.0 + other.rest.0, self.rest.1 + other.rest.1);
+    }
+
+    /// Returns the keys with their counts and times in ns.
+    pub fn iter(&self) -> impl Iterator<Item = (K, u64, u64)> {
+        self.sums.iter().map(|(key, (count, ns))| (*key, *count, *ns))
+    }
+
+    /// Returns the count and the time in ns of keys that were too many.
+    pub fn rest(&self) -> (u64, u64) {
+        self.rest
+    }
+
+    /// Returns the sums over all keys.
+    pub fn total(&self) -> (u64, u64) {
+        let add = |sum: (u64, u64), (_, count, ns): (K, u64, u64)| (sum.0 + count, sum.1 + ns);
+        self.iter().fold(self.rest, add)
+    }
+}
+
+/// A thread other than a vCPU that had a pCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HostThread {
+    /// What it does, by its name.
+    pub role: Role,
+    /// Its process, if known.
+    pub process: Option<Tid>,
+    /// Its name.
+    pub name: Name,
+}
+
+/// Sums of one vCPU, or of several.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Time by [`State`], in ns.
+    pub ns: [u64; State::ALL.len()],
+    /// Waits for a pCPU.
+    pub waits: u64,
+    /// The longest wait, in ns, and when it began.
+    pub longest: (u64, u64),
+    /// Waiting time behind other vCPUs.
+    pub behind_vcpus: Capped<VcpuIndex>,
+    /// Waiting time behind other threads.
+    pub behind_threads: Capped<HostThread>,
+    /// Waiting time in which the pCPU was idle, in ns.
+    pub behind_idle: u64,
+    /// Of that, in waits with at least a millisecond of it.
+    pub behind_idle_long: u64,
+    /// Waiting time in which what had the pCPU is not known, in ns.
+    pub behind_unknown: u64,
+    /// Waits in which a vCPU stayed in its guest and gave up the pCPU at its first exit, and their time up to it in ns.
+    pub until_exit: (u64, u64),
+    /// Times from wakeup to run, in ns.
+    pub wakes: Option<Histogram<u32>>,
+    /// Exits by kind of CPU and reason, with the time that the host had the pCPU for them.
+    pub exits: Capped<(u32, u32)>,
+    /// Pause exits, and the guest's time since the entry before each.
+    pub pauses: (u64, u64),
+    /// Halts that polling ended, and the time polled in them in ns.
+    pub polls_won: (u64, u64),
+    /// Halts that slept in spite of polling, and the time polled in them in ns.
+    pub polls_paid: (u64, u64),
+    /// Halts that slept and ended with a kick, and their time in ns.
+    pub kicked: (u64, u64),
+    /// IPIs by destination.
+    pub ipis: Capped<u32>,
+    /// Kicks by APIC ID of the target.
+    pub kicks: Capped<u32>,
+    /// Wakeups by what woke it.
+    pub wakers: Capped<(How, Occupant)>,
+}
+
+impl Tally {
+    /// Returns the time in `state`, in ns.
+    pub fn of(&self, state: State) -> u64 {
+        self.ns[state as usize]
+    }
+
+    /// Returns the recorded time, in ns.
+    pub fn recorded(&self) -> u64 {
+        self.ns.iter().sum()
+    }
+
+    /// Returns the time with a pCPU, in ns.
+    pub fn ran(&self) -> u64 {
+        let states = State::ALL.into_iter().filter(|state| state.has_pcpu());
+        states.map(|state| self.of(state)).sum()
+    }
+
+    /// Enters a time from wakeup to run, in ns.
+    pub fn woke(&mut self, ns: u64) {
+        let wakes = self.wakes.get_or_insert_with(histogram);
+        wakes.saturating_record(ns.clamp(1, WAKE_MAX));
+    }
+
+    /// Adds all of `other`.
+    pub fn merge(&mut self, other: &Tally) {
+        for (sum, ns) in self.ns.iter_mut().zip(other.ns) {
+            *sum += ns;
+        }
+        self.waits += other.waits;
+        if other.longest.0 > self.longest.0 {
+            self.longest = other.longest;
+        }
+        self.behind_vcpus.merge(&other.behind_vcpus);
+        self.behind_threads.merge(&other.behind_threads);
+        self.behind_idle += other.behind_idle;
+        self.behind_idle_long += other.behind_idle_long;
+        self.behind_unknown += other.behind_unknown;
+        if let Some(wakes) = &other.wakes {
+            // Both have the same bounds.
+            let _ = self.wakes.get_or_insert_with(histogram).add(wakes);
+        }
+        self.exits.merge(&other.exits);
+        for (sum, pair) in [
+            (&mut self.until_exit, other.until_exit),
+            (&mut self.pauses, other.pauses),
+            (&mut self.polls_won, other.polls_won),
+            (&mut self.polls_paid, other.polls_paid),
+            (&mut self.kicked, other.kicked),
+        ] {
+            *sum = (sum.0 + pair.0, sum.1 + pair.1);
+        }
+        self.ipis.merge(&other.ipis);
+        self.kicks.merge(&other.kicks);
+        self.wakers.merge(&other.wakers);
+    }
+}
+
+fn histogram() -> Histogram<u32> {
+    Histogram::new_with_bounds(1, WAKE_MAX, 2).expect("the bounds are in order")
+}

@@ -1,0 +1,5 @@
+//! Timelines and accounts of recordings that are written by hand or at random.
+
+mod any_events;
+mod host;
+mod rules;

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod filter;
+mod import;
 mod new;
 #[cfg(feature = "real-host")]
 mod real_host;
@@ -19,6 +20,7 @@ use holdfast_lab::options::Options;
 use holdfast_lab::shipped::DEFAULT_EXPERIMENT;
 
 pub use filter::*;
+pub use import::*;
 pub use new::*;
 pub use real_host::*;
 pub use submit::*;
@@ -82,6 +84,8 @@ pub enum Command {
     Report(ReportArgs),
     /// Record one run as a timeline for ui.perfetto.dev
     Trace(TraceArgs),
+    /// Read a recording of a real host, and show where the time of its virtual machines went
+    Import(ImportArgs),
     /// Compare predictions with published figures, or with measurements on this machine
     Validate(ValidateArgs),
     /// Print a script that completes this command's words in a shell

@@ -3,6 +3,7 @@
 pub mod compare;
 pub mod explain;
 pub mod generated;
+pub mod import;
 pub mod keys;
 pub mod list;
 pub mod merge;

@@ -97,6 +97,7 @@ fn execute(command: &Command) -> Result<Done> {
         Command::Compare(args) => commands::compare::compare(args),
         Command::Report(args) => commands::report::report(args),
         Command::Trace(args) => commands::trace::trace(args),
+        Command::Import(args) => commands::import::import(args),
         Command::Validate(args) => commands::validate::validate(args),
         Command::Completions(args) => commands::generated::completions(args),
         Command::Man(args) => commands::generated::man(args),

@@ -22,6 +22,8 @@ pub enum Refused {
     },
     /// A file cannot be read.
     Unreadable(String, io::Error),
+    /// A file cannot be used, in words.
+    Unusable(String),
     /// A file cannot be written, as a check before the work shows.
     Unwritable(WriteError),
     /// Parts of a plan cannot be carried out on this host, each in a line.
@@ -72,6 +74,7 @@ impl fmt::Display for Refused {
         match self {
             Refused::Instead { found, expected } => write!(f, "found {found}, expected {expected}"),
             Refused::Unreadable(name, error) => write!(f, "{name}: cannot read it: {error}"),
+            Refused::Unusable(why) => f.write_str(why),
             Refused::Unwritable(error) => error.fmt(f),
             #[cfg(feature = "real-host")]
             Refused::OnThisHost(faults) => {

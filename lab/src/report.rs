@@ -23,18 +23,19 @@ use crate::explain::{self, Explanation, KEY_COUNTERS, KEY_HOST_COUNTERS, Row};
 use crate::operators;
 use crate::results::Results;
 use crate::sheet::Sheet;
-use tables::{by_cell, foldable, grid};
-use words::prose;
+use tables::by_cell;
+pub(crate) use tables::{foldable, grid};
+pub(crate) use words::prose;
 
 /// Style sheet of drawings, which is also a part of [`STYLE`].
 const MARKS: &str = include_str!("report/marks.css");
 /// Style sheet of pages.
-const STYLE: &str = concat!(include_str!("report/marks.css"), include_str!("report/style.css"));
+pub(crate) const STYLE: &str = concat!(include_str!("report/marks.css"), include_str!("report/style.css"));
 pub use drawing::{Drawing, drawings};
 pub(crate) use drawing::{LABELS, PLOT, frame, legend_of};
 
 /// Content policy: the page must not load or execute anything.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+pub(crate) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 /// Returns the page for `results`.
 pub fn html(results: &Results) -> String {

@@ -18,8 +18,10 @@ use crate::amount::Amount;
 use crate::diagnostic::{Place, Problem, Problems};
 use crate::plan::Plan;
 
+pub(crate) use picture::{Event, Mark, Track};
 pub use svg::svg;
 pub use write::encode;
+pub(crate) use write::encode_tracks;
 
 /// Default length of the recording in nanoseconds of virtual time.
 pub const SPAN_NS: u64 = 60_000_000;
@@ -102,7 +104,11 @@ fn problem(option: &str, found: String, expected: String) -> TraceError {
     TraceError::Input(Problem::new(&Place::whole(option), found, expected).into())
 }
 
-fn nanos(option: &str, text: &str) -> Result<u64, TraceError> {
+/// Reads `text`, the value of `option`, as a time in nanoseconds.
+///
+/// # Errors
+/// [`TraceError::Input`].
+pub fn nanos(option: &str, text: &str) -> Result<u64, TraceError> {
     let bare = text.trim().parse().ok();
     bare.or_else(|| Amount::parse(text).and_then(Amount::nanos))
         .ok_or_else(|| {

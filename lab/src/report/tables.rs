@@ -11,7 +11,7 @@ pub(super) fn kind(sheet: &Sheet, column: usize) -> &'static str {
 }
 
 /// Renders a table, behind a click if it is long.
-pub(super) fn foldable(caption: &str, sheet: &Sheet) -> Markup {
+pub(crate) fn foldable(caption: &str, sheet: &Sheet) -> Markup {
     html! {
         @if sheet.rows.len() > ROWS_MAX {
             details { summary { (caption) ": " (sheet.rows.len()) " rows" } (grid(caption, sheet)) }
@@ -22,7 +22,7 @@ pub(super) fn foldable(caption: &str, sheet: &Sheet) -> Markup {
 }
 
 /// Renders a table.
-pub(super) fn grid(caption: &str, sheet: &Sheet) -> Markup {
+pub(crate) fn grid(caption: &str, sheet: &Sheet) -> Markup {
     html! {
         div class="scroll" tabindex="0" role="region" aria-label=(caption) {
             table {

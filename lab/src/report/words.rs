@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use crate::display::{number, percent};
 
 /// Renders `text` so that options do not break at their dashes, and numbers keep their unit.
-pub(super) fn prose(text: &str) -> Markup {
+pub(crate) fn prose(text: &str) -> Markup {
     let text = text.replace(" %", "\u{a0}%");
     html! {
         @for (index, word) in text.split(' ').enumerate() {

@@ -18,7 +18,11 @@ const LOCK_NAME: u64 = 1;
 
 /// Returns the trace as bytes for ui.perfetto.dev. Equal timelines give equal bytes.
 pub fn encode(timeline: &Timeline) -> Vec<u8> {
-    let tracks = draw(timeline);
+    encode_tracks(&draw(timeline))
+}
+
+/// Returns `tracks` as bytes for ui.perfetto.dev. Equal tracks give equal bytes.
+pub(crate) fn encode_tracks(tracks: &[Track]) -> Vec<u8> {
     let mut writer = Writer {
         bytes: Vec::new(),
         names: BTreeMap::new(),

@@ -307,11 +307,7 @@ impl<'m> Maker<'m> {
 
     /// Returns the name of the VM with `process`.
     fn name(&self, process: Option<Tid>) -> String {
-        let Some(process) = process else {
-            return "VMs not known".to_owned();
-        };
-        let named = self.beside.vms.get(&process).and_then(|vm| vm.name.clone());
-        named.unwrap_or_else(|| format!("vm {process}"))
+        self.beside.vm_name(process)
     }
 
     fn thread(&self, thread: &HostThread) -> String {

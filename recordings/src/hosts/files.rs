@@ -213,6 +213,15 @@ impl Beside {
         }
     }
 
+    /// Returns the name of the VM with `process`.
+    pub fn vm_name(&self, process: Option<Tid>) -> String {
+        let Some(process) = process else {
+            return "VMs not known".to_owned();
+        };
+        let named = self.vms.get(&process).and_then(|vm| vm.name.clone());
+        named.unwrap_or_else(|| format!("vm {process}"))
+    }
+
     fn machine(&mut self, root: &Path) {
         let line = |path: &str| text(&root.join(path)).map(|text| text.trim().to_owned());
         self.kernel = line("proc/sys/kernel/osrelease").or_else(|| {

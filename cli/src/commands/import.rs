@@ -1,0 +1,210 @@
+//! `holdfast import`.
+
+use std::path::{Path, PathBuf};
+
+use holdfast_lab::recorded::{self, NOTE};
+use holdfast_lab::sheet::Sheet;
+use holdfast_lab::{file, trace};
+use holdfast_recordings::account::{Account, metrics};
+use holdfast_recordings::import::{Import, ImportError, Imported, Source};
+use holdfast_recordings::read::Fault;
+use serde::Serialize;
+
+use crate::Done;
+use crate::args::{Format, ImportArgs, VERSION};
+use crate::error::{Error, Result};
+use crate::output::{self, note, say};
+use crate::progress::Bar;
+use crate::refused::Refused;
+use crate::signal;
+
+/// Length of the window that is drawn, in ns, unless the user names one.
+const WINDOW_NS: u64 = 1_000_000_000;
+/// Most vCPUs that are shown without `--all`.
+const VCPUS_MAX: usize = 16;
+/// Most rows of each VM in a table of names.
+const ROWS: usize = 4;
+const ROWS_ALL: usize = 20;
+/// Most VMs that are columns of a table.
+const COLUMNS_MAX: usize = 8;
+
+/// What `--format json` prints.
+#[derive(Debug, Serialize)]
+struct Said<'s> {
+    source: &'s Source,
+    #[serde(flatten)]
+    account: &'s Account,
+}
+
+/// Reads a recording, and says where the time of its VMs went.
+pub fn import(args: &ImportArgs) -> Result<Done> {
+    for path in &args.files {
+        if let Err(error) = std::fs::metadata(path) {
+            return Err(Refused::Unreadable(path.display().to_string(), error).into());
+        }
+    }
+    let import = Import::new(&args.files).map_err(refused)?;
+    let stem = import.recording().file_stem().unwrap_or_default().to_os_string();
+    let named = |place: &Option<PathBuf>, extension: &str| {
+        let name = Path::new(&stem).with_extension(extension);
+        place.as_ref().map(|place| file::placed(place, &name))
+    };
+    let page = named(&args.out, "html");
+    let metrics_path = named(&args.metrics, "prom");
+    let timeline = named(&args.timeline, "pftrace");
+    let window = Wanted::new(args)?;
+    for path in [&page, &metrics_path, &timeline] {
+        output::check(path.as_deref())?;
+    }
+    let (call_off, bar) = (signal::call_off()?, Bar::uncounted("reading"));
+    bar.at(0, 0, import.recording().display().to_string());
+    let imported = bar.while_beating(call_off, || import.account(|_| call_off.is_called()));
+    let imported = imported.map_err(refused)?;
+    let interrupted = call_off.is_called();
+    said(&imported, interrupted);
+    let account = &imported.account;
+    if !interrupted && (page.is_some() || timeline.is_some()) {
+        let (from, to) = window.of(account);
+        let picture = bar
+            .while_beating(call_off, || import.picture(account.begin_ns, from, to))
+            .map_err(refused)?;
+        if let Some(path) = &timeline {
+            file::write(path, &recorded::perfetto(&picture))?;
+            note!("timeline: {}", path.display());
+        }
+        if let Some(path) = &page {
+            let name = stem.to_string_lossy();
+            file::write(path, recorded::page(&name, account, Some(&picture), VERSION).as_bytes())?;
+            note!(
+                "report: {} (open it in any browser; it needs no network)",
+                path.display()
+            );
+        }
+    }
+    if let Some(path) = &metrics_path {
+        file::write(path, metrics(account).as_bytes())?;
+        note!("metrics: {}", path.display());
+    }
+    match args.format {
+        Format::Json => output::json(&Said {
+            source: &imported.source,
+            account,
+        })?,
+        Format::Table => tables(account, args.all)?,
+    }
+    Ok(if interrupted { Done::Interrupted } else { Done::Whole })
+}
+
+fn refused(error: ImportError) -> Error {
+    match error {
+        ImportError::Recording(path, error) => match error.fault {
+            Fault::Io(error) => Refused::Unreadable(path.display().to_string(), error).into(),
+            _ => Refused::Unusable(format!("{}: {error}", path.display())).into(),
+        },
+        error => Refused::Unusable(error.to_string()).into(),
+    }
+}
+
+/// The window of the timeline.
+struct Wanted {
+    from: Option<u64>,
+    span: u64,
+}
+
+impl Wanted {
+    fn new(args: &ImportArgs) -> Result<Wanted> {
+        let nanos = |option: &str, text: &Option<String>| -> Result<Option<u64>> {
+            let read = |text: &String| trace::nanos(option, text).map_err(Error::from);
+            text.as_ref().map(read).transpose()
+        };
+        let span = nanos("--for", &args.span)?.unwrap_or(WINDOW_NS);
+        if span == 0 {
+            return Err(Refused::instead("--for 0", "a time longer than nothing").into());
+        }
+        Ok(Wanted {
+            from: nanos("--from", &args.from)?,
+            span,
+        })
+    }
+
+    /// Returns begin and end, in ns from the begin of the recording.
+    fn of(&self, account: &Account) -> (u64, u64) {
+        let worst = account.worst.as_ref();
+        // Half of the window before the middle of the wait.
+        let middle = worst.map_or(0, |worst| worst.from_ns + worst.ns / 2);
+        let last = account.length_ns.saturating_sub(self.span);
+        let around = middle.saturating_sub(self.span / 2).min(last);
+        let from = self.from.unwrap_or(around);
+        (from, from.saturating_add(self.span))
+    }
+}
+
+/// Says on standard error what could not be read.
+fn said(imported: &Imported, interrupted: bool) {
+    let source = &imported.source;
+    for error in &source.errors {
+        say!("warning: {}: {error}", source.file);
+    }
+    let more = source.error_count - source.errors.len() as u64;
+    if more > 0 {
+        say!("warning: {}: {more} further errors", source.file);
+    }
+    for warning in recorded::warnings(&imported.account) {
+        say!("warning: {warning}");
+    }
+    if interrupted {
+        say!("incomplete: interrupted before the recording's end; what was read until then is shown");
+    }
+}
+
+fn titled(title: &str, sheet: &Sheet) -> Result<()> {
+    if sheet.rows.is_empty() {
+        return Ok(());
+    }
+    output::line(&format!("\n{title}\n\n{}", output::sheet(sheet)))
+}
+
+fn tables(account: &Account, all: bool) -> Result<()> {
+    output::line(&output::wrapped(&account.sentence))?;
+    if account.vms.is_empty() {
+        return titled("pCPUs", &recorded::host(account));
+    }
+    titled(
+        "CPU ready, its share of the wanted CPU time, and what it was behind",
+        &recorded::summary(account),
+    )?;
+    let rows = if all { ROWS_ALL } else { ROWS };
+    titled(
+        "What each VM waited behind",
+        &recorded::behind(account, rows).without_one("VM"),
+    )?;
+    let vcpus: usize = account.vms.iter().map(|vm| vm.vcpus.len()).sum();
+    if all || vcpus <= VCPUS_MAX {
+        titled("Each vCPU", &recorded::vcpus(account).without_one("VM"))?;
+    }
+    if let Some(worst) = &account.worst {
+        let vcpu = worst.vcpu.map_or_else(String::new, |vcpu| format!(", vCPU {vcpu}"));
+        output::line(&format!(
+            "\nLongest wait: {}{vcpu}, {:.3} ms, {:.3} s after the begin.",
+            worst.vm,
+            worst.ns as f64 / 1e6,
+            worst.from_ns as f64 / 1e9
+        ))?;
+    }
+    if all {
+        let mut figures = recorded::figures(account);
+        if account.vms.len() > COLUMNS_MAX {
+            let kept: Vec<bool> = (0..figures.heads.len()).map(|column| column <= COLUMNS_MAX).collect();
+            figures = figures.only(&kept);
+        }
+        titled("All figures", &figures)?;
+        titled("Exits", &recorded::exits(account, rows).without_one("VM"))?;
+        titled("What woke vCPUs", &recorded::wakers(account, rows).without_one("VM"))?;
+        titled("pCPUs", &recorded::host(account))?;
+    }
+    output::line(&output::wrapped(&format!("\n{NOTE}")))?;
+    if !all {
+        output::line("`--all` shows each vCPU, all figures, exits, wakeups and the pCPUs.")?;
+    }
+    Ok(())
+}

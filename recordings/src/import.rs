@@ -1,0 +1,219 @@
+//! Files of an operator, sorted out: a recording, and what explains it.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::account::{self, Account, Books};
+use crate::event::Event;
+use crate::hosts::Beside;
+use crate::picture::{Picture, Window};
+use crate::read::{self, Header, ReadError};
+use crate::timeline::{Follower, Sink};
+
+/// Names of a recording in a folder, the first that is there.
+const NAMES: [&str; 4] = ["trace.dat", "perf.data", "trace.txt", "perf.txt"];
+/// Most errors of one recording that are kept. Further ones are counted.
+const ERRORS_MAX: usize = 20;
+
+/// Why files cannot be imported.
+#[derive(Debug)]
+pub enum ImportError {
+    /// None of them is a recording.
+    NoRecording,
+    /// Two of them are.
+    TwoRecordings(PathBuf, PathBuf),
+    /// A recording cannot be read at all.
+    Recording(PathBuf, ReadError),
+    /// The recording has no event.
+    NoEvent(PathBuf),
+}
+
+impl fmt::Display for ImportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ImportError::NoRecording => write!(
+                f,
+                "found no recording, expected a file of `perf record`, `trace-cmd record` or `perf script`, or a folder of \
+                 `holdfast record` with {}",
+                NAMES.join(" or ")
+            ),
+            ImportError::TwoRecordings(one, other) => write!(
+                f,
+                "found two recordings, {} and {}, expected one",
+                one.display(),
+                other.display()
+            ),
+            ImportError::Recording(path, error) => write!(f, "{}: {error}", path.display()),
+            ImportError::NoEvent(path) => write!(
+                f,
+                "{}: no event of the scheduler or of KVM in it; record sched_switch, sched_waking and kvm",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ImportError {}
+
+/// What a recording says of itself, and how well it could be read.
+#[derive(Clone, Debug, Serialize)]
+pub struct Source {
+    /// Its file.
+    pub file: String,
+    /// Its format.
+    pub format: String,
+    /// The clock of its times, if known.
+    pub clock: Option<String>,
+    /// The architecture, if known.
+    pub machine: Option<String>,
+    /// The number of CPUs, if known.
+    pub cpus: Option<u32>,
+    /// Errors while reading. What could be read is in the account.
+    pub errors: Vec<String>,
+    /// How many errors there were.
+    pub error_count: u64,
+}
+
+/// The files of a recording.
+#[derive(Debug)]
+pub struct Import {
+    recording: PathBuf,
+    beside: Beside,
+}
+
+/// A recording that was read to its end.
+#[derive(Debug)]
+pub struct Imported {
+    /// What it says of itself.
+    pub source: Source,
+    /// Where the time went.
+    pub account: Account,
+}
+
+/// Returns whether the file at `path` is one that explains a recording: XML of libvirt, JSON of lscpu.
+fn explains(path: &Path) -> bool {
+    let mut begin = Vec::new();
+    let read = File::open(path).map(|file| file.take(64).read_to_end(&mut begin));
+    let first = begin.iter().find(|byte| !byte.is_ascii_whitespace());
+    read.is_ok() && matches!(first, Some(b'<' | b'{'))
+}
+
+impl Import {
+    /// Sorts out `paths`: one recording or folder with a recording, and files and folders that explain it.
+    ///
+    /// # Errors
+    /// [`ImportError::NoRecording`], [`ImportError::TwoRecordings`].
+    pub fn new(paths: &[PathBuf]) -> Result<Import, ImportError> {
+        let mut beside = Beside::default();
+        let mut recording: Option<PathBuf> = None;
+        for path in paths {
+            let mut found = None;
+            if path.is_dir() {
+                beside.add_folder(path);
+                found = NAMES.iter().map(|name| path.join(name)).find(|path| path.is_file());
+            } else if explains(path) {
+                if let Err(fault) = beside.add_file(path) {
+                    beside.faults.push(format!("{}: {fault}", path.display()));
+                }
+            } else {
+                found = Some(path.clone());
+            }
+            match (recording.take(), found) {
+                (Some(one), Some(other)) => return Err(ImportError::TwoRecordings(one, other)),
+                (one, other) => recording = one.or(other),
+            }
+        }
+        beside.complete();
+        let recording = recording.ok_or(ImportError::NoRecording)?;
+        Ok(Import { recording, beside })
+    }
+
+    /// Returns the path of the recording.
+    pub fn recording(&self) -> &Path {
+        &self.recording
+    }
+
+    /// Follows the whole recording into `sink`.
+    fn follow(&self, sink: &mut impl Sink, stop: &mut impl FnMut(&Event) -> bool) -> Result<Read, ImportError> {
+        let failed = |error| ImportError::Recording(self.recording.clone(), error);
+        let mut recording = read::open(&self.recording).map_err(failed)?;
+        let mut follower = account::follower(&self.beside);
+        let (mut errors, mut error_count) = (Vec::new(), 0);
+        let mut whole = true;
+        for event in &mut recording {
+            match event {
+                Ok(event) if stop(&event) => {
+                    whole = false;
+                    break;
+                }
+                Ok(event) => follower.follow(&event, sink),
+                Err(error) => {
+                    error_count += 1;
+                    if errors.len() < ERRORS_MAX {
+                        errors.push(error.to_string());
+                    }
+                }
+            }
+        }
+        if follower.seen().events == 0 && whole {
+            return Err(ImportError::NoEvent(self.recording.clone()));
+        }
+        follower.end(None, sink);
+        Ok(Read {
+            follower,
+            header: recording.header().clone(),
+            errors,
+            error_count,
+        })
+    }
+
+    /// Reads the recording, and adds up where the time went. `stop` is asked before each event whether to end there.
+    ///
+    /// # Errors
+    /// [`ImportError::Recording`], [`ImportError::NoEvent`].
+    pub fn account(&self, mut stop: impl FnMut(&Event) -> bool) -> Result<Imported, ImportError> {
+        let mut books = Books::default();
+        let read = self.follow(&mut books, &mut stop)?;
+        let mut account = account::of(&books, &read.follower, &self.beside);
+        account.kernel = account.kernel.or_else(|| read.header.kernel.clone());
+        let source = Source {
+            file: self.recording.display().to_string(),
+            format: read.header.format.to_string(),
+            clock: read.header.clock,
+            machine: read.header.machine,
+            cpus: read.header.cpus,
+            errors: read.errors,
+            error_count: read.error_count,
+        };
+        Ok(Imported { source, account })
+    }
+
+    /// Reads the recording again, and returns what is between `from` and `to`, in ns from its begin `begin` on.
+    ///
+    /// # Errors
+    /// As [`Import::account`].
+    pub fn picture(&self, begin: u64, from: u64, to: u64) -> Result<Picture, ImportError> {
+        let (from, to) = (begin.saturating_add(from), begin.saturating_add(to));
+        let mut sink = (Books::default(), Window::new(from, to));
+        // A wait or a halt that begins in the window is known when it ends: some time later than the window.
+        let until = to.saturating_add(to - from).saturating_add(LATE);
+        self.follow(&mut sink, &mut |event| event.at > until)?;
+        let (books, window) = sink;
+        Ok(window.picture(begin, &books, &self.beside))
+    }
+}
+
+/// How long after a window its events are read, at least, in ns.
+const LATE: u64 = 2_000_000_000;
+
+/// A recording that was read.
+struct Read {
+    follower: Follower,
+    header: Header,
+    errors: Vec<String>,
+    error_count: u64,
+}

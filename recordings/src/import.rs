@@ -30,6 +30,8 @@ pub enum ImportError {
     Recording(PathBuf, ReadError),
     /// The recording has no event.
     NoEvent(PathBuf),
+    /// A file that should explain the recording cannot be understood, for this reason.
+    Beside(PathBuf, String),
 }
 
 impl fmt::Display for ImportError {
@@ -47,6 +49,7 @@ impl fmt::Display for ImportError {
                 one.display(),
                 other.display()
             ),
+            ImportError::Beside(path, why) => write!(f, "{}: {why}", path.display()),
             ImportError::Recording(path, error) => write!(f, "{}: {error}", path.display()),
             ImportError::NoEvent(path) => write!(
                 f,
@@ -98,15 +101,18 @@ pub struct Imported {
 fn explains(path: &Path) -> bool {
     let mut begin = Vec::new();
     let read = File::open(path).map(|file| file.take(64).read_to_end(&mut begin));
-    let first = begin.iter().find(|byte| !byte.is_ascii_whitespace());
-    read.is_ok() && matches!(first, Some(b'<' | b'{'))
+    let begin = begin.trim_ascii_start();
+    // Lines of a trace can begin with the name of a thread.
+    let names_thread = begin.starts_with(b"<...>") || begin.starts_with(b"<idle>");
+    read.is_ok() && matches!(begin.first(), Some(b'<' | b'{')) && !names_thread
 }
 
 impl Import {
     /// Sorts out `paths`: one recording or folder with a recording, and files and folders that explain it.
     ///
     /// # Errors
-    /// [`ImportError::NoRecording`], [`ImportError::TwoRecordings`].
+    /// [`ImportError::NoRecording`], [`ImportError::TwoRecordings`], [`ImportError::Beside`],
+    /// [`ImportError::Recording`].
     pub fn new(paths: &[PathBuf]) -> Result<Import, ImportError> {
         let mut beside = Beside::default();
         let mut recording: Option<PathBuf> = None;
@@ -116,9 +122,9 @@ impl Import {
                 beside.add_folder(path);
                 found = NAMES.iter().map(|name| path.join(name)).find(|path| path.is_file());
             } else if explains(path) {
-                if let Err(fault) = beside.add_file(path) {
-                    beside.faults.push(format!("{}: {fault}", path.display()));
-                }
+                beside
+                    .add_file(path)
+                    .map_err(|why| ImportError::Beside(path.clone(), why))?;
             } else {
                 found = Some(path.clone());
             }
@@ -129,6 +135,10 @@ impl Import {
         }
         beside.complete();
         let recording = recording.ok_or(ImportError::NoRecording)?;
+        let opened = read::open(&recording).map_err(|error| ImportError::Recording(recording.clone(), error))?;
+        for guest in &opened.header().guests {
+            beside.add_guest(&guest.name, guest.vcpus.iter().map(|(_, thread)| *thread));
+        }
         Ok(Import { recording, beside })
     }
 

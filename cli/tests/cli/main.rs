@@ -7,6 +7,7 @@ mod compared;
 mod first_hour;
 mod host_results;
 mod hostile;
+mod import;
 mod input;
 #[cfg(target_os = "linux")]
 mod interrupts;

@@ -26,6 +26,7 @@ mod parquet;
 mod preemption;
 mod prose;
 mod published;
+mod recorded;
 mod reports;
 mod runs;
 mod schedulers;

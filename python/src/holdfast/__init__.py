@@ -11,10 +11,12 @@ executor, merges their records, and makes frames and pictures of the results.
 from ._command import Command, HoldfastError, Problem
 from .experiment import Experiment, experiment
 from .plan import Plan, Record, RunsFailed, Unit
+from .recording import Account, recording
 from .results import Comparison, Results, read
 from .trace import Trace
 
 __all__ = [
+    "Account",
     "Command",
     "Comparison",
     "Experiment",
@@ -28,4 +30,5 @@ __all__ = [
     "Unit",
     "experiment",
     "read",
+    "recording",
 ]

@@ -213,6 +213,21 @@ impl Beside {
         }
     }
 
+    /// Adds a guest whose vCPUs a recording names by their threads (`trace-cmd record -A`).
+    pub fn add_guest(&mut self, name: &str, threads: impl Iterator<Item = Tid> + Clone) {
+        // Where its process is not known, its first thread stands for it.
+        let known = threads.clone().find_map(|thread| self.processes.get(&thread).copied());
+        let Some(process) = known.or_else(|| threads.clone().min()) else {
+            return;
+        };
+        self.processes.extend(threads.map(|thread| (thread, process)));
+        self.vms
+            .entry(process)
+            .or_default()
+            .name
+            .get_or_insert_with(|| name.to_owned());
+    }
+
     /// Returns the name of the VM with `process`.
     pub fn vm_name(&self, process: Option<Tid>) -> String {
         let Some(process) = process else {

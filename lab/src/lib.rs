@@ -48,6 +48,7 @@ pub mod plan;
 pub mod profile;
 pub mod recorded;
 pub mod remarks;
+mod repeated;
 pub mod replay;
 pub mod report;
 pub mod results;

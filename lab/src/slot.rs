@@ -91,6 +91,8 @@ pub enum Slot<'a> {
     Hertz(&'a mut u64),
     /// A name. It is read before all other keys, so that setting it here changes nothing.
     Name(&'a mut String),
+    /// A file or a name that a later step reads.
+    Text(&'a mut String),
     /// The name of a task group, or `"root"`.
     Group(&'a mut Option<String>),
     /// The name of a guest, or `"none"`.
@@ -132,7 +134,7 @@ impl Slot<'_> {
             Slot::F64(_) => format!("a number{between}"),
             Slot::Nanos(_) => amount::EXPECTED_NO_CYCLES.to_owned(),
             Slot::Hertz(_) => "a frequency with its unit, such as \"2.93 GHz\" or \"2930 MHz\"".to_owned(),
-            Slot::Name(_) => "a name".to_owned(),
+            Slot::Name(_) | Slot::Text(_) => "a name".to_owned(),
             Slot::Group(_) => "the name of a [[group]], or \"root\"".to_owned(),
             Slot::Guest(_) => "the name of another [[vm]], or \"none\"".to_owned(),
             Slot::OptionalNanos(_) | Slot::NanosOrNever(_) => format!("{}, or \"auto\"", amount::EXPECTED_NO_CYCLES),
@@ -177,6 +179,10 @@ impl Slot<'_> {
             },
             Slot::Hertz(slot) => put(slot, hertz(value)),
             Slot::Name(_) => matches!(value, Value::Text(_)),
+            Slot::Text(slot) => match value {
+                Value::Text(text) => put(slot, Some(text.clone())),
+                _ => false,
+            },
             Slot::Group(slot) => put(slot, name_or(value, "root")),
             Slot::Guest(slot) => put(slot, name_or(value, "none")),
             Slot::Amount(slot) => put(slot, Amount::of_value(value).filter(|a| crate::profile::is_cost(*a))),
@@ -255,7 +261,7 @@ impl Slot<'_> {
             Slot::NanosOrNever(value) if **value == u64::MAX => auto(),
             Slot::NanosOrNever(value) => format!("\"{}\"", show_nanos(**value)),
             Slot::Hertz(value) => format!("\"{} MHz\"", **value as f64 / 1e6),
-            Slot::Name(name) => format!("{name:?}"),
+            Slot::Name(name) | Slot::Text(name) => format!("{name:?}"),
             Slot::Group(name) => format!("{:?}", name.as_deref().unwrap_or("root")),
             Slot::Guest(name) => format!("{:?}", name.as_deref().unwrap_or("none")),
             Slot::Amount(value) => format!("\"{value}\""),

@@ -26,6 +26,7 @@ mod ipi;
 mod kernbench;
 mod netperf;
 mod pgbench;
+mod recorded;
 mod start;
 mod startup;
 mod stream;
@@ -47,6 +48,7 @@ pub use ipi::{Ipi, Reach};
 pub use kernbench::Kernbench;
 pub use netperf::Netperf;
 pub use pgbench::Pgbench;
+pub use recorded::{Recorded, RecordedHost, Step, Thread, fault as recorded_fault};
 pub use startup::Startup;
 pub use stream::stream_seed;
 pub use tar::Tar;
@@ -54,6 +56,10 @@ pub use workload::Workload;
 
 /// Makes a kernel with its workload, ready to boot on `machine`.
 pub fn image<M: Machine>(machine: M, boot: &Boot) -> Box<dyn GuestImage> {
+    // Recorded threads bring no program for a kernel: they are all that runs.
+    if let Workload::Recorded(recorded) = &boot.workload {
+        return recorded::image(machine, recorded);
+    }
     let program = boot.workload.program(machine.cpus());
     holdfast_guest::image(machine, boot.kernel.clone(), program)
 }

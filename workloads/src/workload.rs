@@ -99,6 +99,8 @@ workloads! {
     Netperf = "netperf",
     /// The work of drivers and udev at boot.
     Startup = "boot",
+    /// Threads of a recorded host, in place of a kernel.
+    Recorded = "recorded",
 }
 
 impl Workload {
@@ -133,7 +135,7 @@ impl Workload {
 }
 
 /// A program that does nothing.
-struct Idle;
+pub(crate) struct Idle;
 
 impl<M: Machine> Program<M> for Idle {
     fn limits(&self) -> Limits {

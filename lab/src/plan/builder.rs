@@ -2,11 +2,13 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use holdfast_host::Linux;
 use holdfast_sim::Config;
+use holdfast_workloads::Workload;
 
 use super::{ReadFile, counts, hardware};
 use crate::diagnostic::{Findings, KeyFindings, Place};
@@ -17,6 +19,7 @@ use crate::extensions::Extensions;
 use crate::groups::DraftGroup;
 use crate::keys::{Effective, Parameters, Setting, TO, resolved};
 use crate::profile::MachineProfile;
+use crate::repeated;
 use crate::shipped;
 use crate::topology::{self, HostTopology};
 
@@ -96,6 +99,11 @@ impl<'e> Builder<'e> {
             };
             hardware::check(&there, &at, self.findings);
         }
+        for vm in &mut draft.vms {
+            let key = format!("vm.{}.recorded.file", vm.name);
+            let at = effective.place(&key, names, &Place::whole(&experiment.file));
+            self.recorded(vm, scale, &key, &at)?;
+        }
         let file = Place::whole(&experiment.file);
         let place = |path: &str| effective.place(path, names, &file);
         let mut findings = KeyFindings::new(&place, self.findings);
@@ -143,18 +151,9 @@ impl<'e> Builder<'e> {
             return Some(machine);
         };
         let read = match &setting.node.value {
-            Value::Text(name) => {
-                let path = self.path(setting, name);
-                let text = match self.files.get(&path) {
-                    Some(known) => Ok(known.clone()),
-                    None => (self.read)(&path),
-                };
-                text.map_err(|error| format!("{name:?} ({error})")).and_then(|text| {
-                    let read = topology::read(&text).map_err(|found| format!("{name:?}, with {found}"));
-                    self.files.insert(path, text);
-                    read
-                })
-            }
+            Value::Text(name) => self
+                .text(&setting.node.place, name)
+                .and_then(|text| topology::read(text).map_err(|found| format!("{name:?}, with {found}"))),
             other => Err(other.to_string()),
         };
         match read {
@@ -171,11 +170,44 @@ impl<'e> Builder<'e> {
         }
     }
 
-    /// Returns the path of the file that `setting` names. A path in an option is the user's, relative to the working
-    /// folder.
-    fn path(&self, setting: &Setting, name: &str) -> PathBuf {
+    /// Reads the threads of a guest that repeats recorded ones. Returns `None` if there is a mistake.
+    fn recorded(&mut self, vm: &mut DraftVm, scale: f64, key: &str, place: &Place) -> Option<()> {
+        let vcpus = vm.vcpus;
+        let Workload::Recorded(recorded) = &mut vm.boot.workload else {
+            return Some(());
+        };
+        let name = recorded.file.clone();
+        let read = if name.is_empty() {
+            Err("no file".to_owned())
+        } else if scale != 1.0 {
+            Err(format!("{name:?} at scale {scale}, where a recording has one length"))
+        } else {
+            let text = self.text(place, &name);
+            text.and_then(|text| {
+                repeated::fill(recorded, text, vcpus).map_err(|found| format!("{name:?}, with {found}"))
+            })
+        };
+        read.map_err(|found| self.findings.add(place, key, found, repeated::EXPECTED))
+            .ok()
+    }
+
+    /// Returns the text of the file `name`, which is set at `place`. Each file is read once.
+    fn text(&mut self, place: &Place, name: &str) -> Result<&str, String> {
+        let path = self.path(place, name);
+        match self.files.entry(path) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(new) => {
+                let text = (self.read)(new.key()).map_err(|error| format!("{name:?} ({error})"))?;
+                Ok(new.insert(text))
+            }
+        }
+    }
+
+    /// Returns the path of the file `name`, which is set at `place`. A path in an option is the user's, relative to the
+    /// working folder.
+    fn path(&self, place: &Place, name: &str) -> PathBuf {
         let above = Path::new(&self.experiment.file).parent();
-        let folder = above.filter(|_| setting.node.place.line > 0).unwrap_or(Path::new(""));
+        let folder = above.filter(|_| place.line > 0).unwrap_or(Path::new(""));
         folder.join(name)
     }
 
@@ -189,7 +221,7 @@ impl<'e> Builder<'e> {
                 .add(&setting.node.place, &setting.path, found, "a machine profile's name");
             return None;
         };
-        let path = self.path(setting, name);
+        let path = self.path(&setting.node.place, name);
         if let Some(known) = self.profiles.get(&path) {
             return known.clone();
         }

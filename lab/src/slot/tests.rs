@@ -17,6 +17,7 @@ impl Slot<'_> {
             Slot::OptionalU32(value) => *value = Some(value.unwrap_or_default() + 1),
             Slot::OptionalNanos(value) => *value = Some(value.unwrap_or_default() + 1),
             Slot::F64(value) => *value += 1.0,
+            Slot::Text(value) => value.push('x'),
             Slot::Group(value) | Slot::Guest(value) => *value = Some("other".to_owned()),
             Slot::Amount(value) => *value = Amount::from_nanos(123_456),
             Slot::Affinity(value) => *value = Affinity::Same(vec![1, 2]),

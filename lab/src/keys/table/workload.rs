@@ -103,5 +103,7 @@ pub(super) static WORKLOAD: &[Key] = &[
     key("vm.*.hackbench.threads", workload!(Hackbench, Flag, threads)),
     key("vm.*.tar.file_system", workload!(Tar, Choice, format))
         .note("\"plain\" has one journal lock and no other locks of its own."),
+    key("vm.*.recorded.file", workload!(Recorded, Text, file)),
+    key("vm.*.recorded.guest", workload!(Recorded, Text, guest)),
     key("vm.*.netperf.transactions", workload!(Netperf, U64, transactions)).range(1.0, 1e15),
 ];

@@ -23,6 +23,7 @@ mod nested;
 mod noise;
 mod numa;
 mod pause;
+mod recorded;
 mod refill;
 mod siblings;
 mod siblings_of_guests;

@@ -1,0 +1,129 @@
+//! Guests that repeat recorded threads.
+
+use holdfast_sim::{CallOff, Config, Outcome, run};
+use holdfast_workloads::{Recorded, Step, Thread, Workload, recorded_fault};
+
+use crate::image::{Random, config};
+
+/// Runs a guest that repeats `threads` on `pcpus` pCPUs next to `hogs` competing tasks.
+fn repeat(threads: &[Thread], pcpus: u32, hogs: u32) -> Outcome {
+    assert_eq!(recorded_fault(threads), None);
+    let mut config: Config = config(pcpus, threads.len() as u32, hogs, 1);
+    config.vms[0].boot.workload = Workload::Recorded(Recorded {
+        threads: threads.into(),
+        ..Recorded::default()
+    });
+    run(&config, &CallOff::new()).unwrap_or_else(|failure| panic!("{failure}: {threads:?}"))
+}
+
+fn elapsed(outcome: &Outcome) -> u64 {
+    outcome.vms[0].elapsed_ns.expect("a measured guest")
+}
+
+fn useful(outcome: &Outcome) -> u64 {
+    outcome.vms[0].lost_time_ps["useful"] / 1_000
+}
+
+fn thread(steps: Vec<Step>) -> Thread {
+    Thread { steps }
+}
+
+#[test]
+fn a_thread_runs_as_long_as_it_was_recorded_and_waits_as_long() {
+    let steps = vec![
+        Step::Run(1_000_000),
+        Step::After(5_000_000),
+        Step::Run(2_000_000),
+        Step::At(20_000_000),
+    ];
+    let outcome = repeat(&[thread(steps)], 1, 0);
+    assert!(
+        (20_000_000..20_100_000).contains(&elapsed(&outcome)),
+        "{}",
+        elapsed(&outcome)
+    );
+    assert!(
+        (3_000_000..3_050_000).contains(&useful(&outcome)),
+        "{}",
+        useful(&outcome)
+    );
+}
+
+#[test]
+fn a_wait_ends_when_the_thread_that_ends_it_gets_there() {
+    // Each thread computes 10 us and then lets the other one go on: never both.
+    let rounds = 200;
+    let turn = |me: u32, wait| [Step::Woken, Step::Run(10_000), Step::Wake { thread: 1 - me, wait }];
+    let second: Vec<Step> = (0..rounds).flat_map(|round| turn(1, round)).collect();
+    let mut first: Vec<Step> = vec![Step::Run(10_000), Step::Wake { thread: 1, wait: 0 }];
+    first.extend((1..rounds).flat_map(|round| turn(0, round)));
+    first.push(Step::Woken);
+    let alone = elapsed(&repeat(&[thread(first.clone()), thread(second.clone())], 2, 0));
+    let computing = 2 * u64::from(rounds) * 10_000;
+    assert!((computing..2 * computing).contains(&alone), "{alone}");
+    // With a competitor on each pCPU the wakers come later, and so do those who wait for them.
+    let shared = elapsed(&repeat(&[thread(first), thread(second)], 2, 4));
+    assert!(shared > alone + computing / 2, "{shared} after {alone}");
+}
+
+/// Returns threads that one run has had: what happens is drawn in one order, so that no two wait for each other.
+fn drawn(random: &mut Random, count: u32) -> Vec<Thread> {
+    let mut threads = vec![Thread::default(); count as usize];
+    let mut waits = vec![0; count as usize];
+    for _ in 0..60 {
+        let one = random.next(count.into()) as usize;
+        let step = match random.next(8) {
+            0 => Step::After(random.next(300_000)),
+            1 => Step::At(random.next(30_000_000)),
+            2..=4 => {
+                let other = random.next(count.into()) as usize;
+                if one == other {
+                    continue;
+                }
+                threads[other].steps.push(Step::Wake {
+                    thread: one as u32,
+                    wait: waits[one],
+                });
+                waits[one] += 1;
+                Step::Woken
+            }
+            _ => Step::Run(random.next(400_000)),
+        };
+        threads[one].steps.push(step);
+    }
+    threads
+}
+
+#[test]
+fn no_wake_is_lost_and_all_that_was_recorded_is_run() {
+    for seed in 0..60 {
+        let mut random = Random(seed);
+        let threads = drawn(&mut random, 1 + seed as u32 % 5);
+        let recorded: u64 = (threads.iter().flat_map(|thread| &thread.steps))
+            .map(|step| if let Step::Run(ns) = step { *ns } else { 0 })
+            .sum();
+        let outcome = repeat(&threads, 1 + seed as u32 % 3, seed as u32 % 2);
+        let useful = useful(&outcome);
+        // Waking, looking and setting timers are useful work of the guest, too.
+        assert!(
+            (recorded..recorded + 2_000_000).contains(&useful),
+            "seed {seed}: {useful} of {recorded}"
+        );
+    }
+}
+
+#[test]
+fn threads_that_cannot_have_been_recorded_are_refused() {
+    let wake = |thread, wait| Step::Wake { thread, wait };
+    let faults = [
+        (vec![vec![Step::Woken], vec![]], "no thread ends wait 0 of thread 0"),
+        (vec![vec![Step::Woken], vec![wake(0, 0), wake(0, 0)]], "ended twice"),
+        (vec![vec![wake(1, 0)], vec![]], "has none such"),
+        (vec![vec![wake(7, 0)]], "has none such"),
+    ];
+    for (steps, expected) in faults {
+        let threads: Vec<Thread> = steps.into_iter().map(thread).collect();
+        let fault = recorded_fault(&threads).unwrap_or_default();
+        assert!(fault.contains(expected), "{fault:?} for {threads:?}");
+    }
+}

@@ -1,0 +1,591 @@
+//! What threads did, for guests that repeat them in the simulator.
+//!
+//! A thread's time on CPUs stays as it was recorded. Its waits are repeated by who ended them:
+//!
+//! - **another thread of its guest**: an exit for an interrupt command, an MSR or a hypercall was in progress there;
+//! - **its timer**, or an unknown waker: the wait keeps its recorded length;
+//! - **the outside**: an interrupt of a device came, so the wait ends at the recorded time.
+//!
+//! The time for which the host polled for a halted vCPU is part of the wait: whether the host polls is its own matter.
+
+use std::collections::{BTreeMap, HashMap};
+
+use holdfast_workloads::{RecordedHost, Step, Thread};
+
+use crate::event::{Event, Left, Tid, What};
+
+/// Linux's `LOCAL_TIMER_VECTOR`, since 4.x and before.
+const TIMER_VECTORS: [u8; 2] = [0xec, 0xef];
+
+/// Exits in which a vCPU can wake another one: Intel's VMCALL, accesses of the APIC, WRMSR, writes to a virtual APIC
+/// (SDM volume 3, appendix C).
+const SENDING_VMX: [u32; 4] = [18, 32, 44, 56];
+/// The same for AMD: MSR, VMMCALL, nested page faults on the APIC's page, incomplete AVIC IPIs, AVIC's traps (APM volume
+/// 2, appendix C).
+const SENDING_SVM: [u32; 5] = [0x7c, 0x81, 0x400, 0x401, 0x402];
+
+/// How the waits of the threads ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// Waits that another thread of the guest ended.
+    pub by_threads: u64,
+    /// Waits that the thread's own timer ended.
+    pub by_timers: u64,
+    /// Waits that an interrupt of a device ended.
+    pub by_devices: u64,
+    /// Waits whose waker is unknown. They keep their recorded length.
+    pub unknown: u64,
+}
+
+/// Collects what the threads of guests do.
+#[derive(Debug)]
+pub struct Repeats {
+    guests: Vec<Guest>,
+    /// Guest and number of each thread that is followed.
+    places: HashMap<Tid, (usize, usize)>,
+    begin: Option<u64>,
+    end: u64,
+    waits: Waits,
+    /// Number of wakes so far. Each has its number as a mark until the wait that it ends has one.
+    wakes: u32,
+    /// Wait of the woken thread for each wake; `None` if it ended none.
+    ended: Vec<Option<u32>>,
+}
+
+#[derive(Debug)]
+struct Guest {
+    name: String,
+    has_vcpus: bool,
+    threads: Vec<Followed>,
+}
+
+/// A thread that is followed.
+#[derive(Debug, Default)]
+struct Followed {
+    steps: Vec<Step>,
+    /// Waits of the steps that other threads end.
+    woken: u32,
+    /// Time on CPUs since the last step, up to the last event that rules out an earlier halt.
+    ran_ns: u64,
+    /// Intervals on CPUs after that.
+    recent: Vec<(u64, u64)>,
+    /// Since when it is on a CPU.
+    on_cpu: Option<u64>,
+    /// Since when it sleeps.
+    asleep: Option<u64>,
+    /// The last wakeup of the present sleep, and what caused it.
+    wakeup: Option<(u64, Waker)>,
+    /// A sleep that has ended, until it is known whether it was a halt.
+    slept: Option<Slept>,
+    /// The reason of the exit that is being handled, with the vendor's number.
+    exit: Option<(u32, u32)>,
+    /// The last interrupt for it since its last entry.
+    interrupt: Option<u8>,
+    /// A wait whose waker is unknown, since its last entry: which step, and when the wait ended.
+    open: Option<(usize, u64)>,
+    seen: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slept {
+    from: u64,
+    wakeup: Option<(u64, Waker)>,
+    resumed: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Waker {
+    /// The wake with this number, by a thread of the guest.
+    Thread(u32),
+    Other,
+}
+
+impl Repeats {
+    /// Follows the vCPU threads of `guests`, each with its name, in the order of the vCPUs' numbers, and the threads
+    /// `others` of the host, which become the guest `"host"` if there are any.
+    pub fn new(guests: &[(String, Vec<Tid>)], others: &[Tid]) -> Repeats {
+        let vcpus = guests.iter().map(|(name, threads)| (name.clone(), true, &threads[..]));
+        let host = Some(("host".to_owned(), false, others)).filter(|_| !others.is_empty());
+        let mut places = HashMap::new();
+        let guests = (vcpus.chain(host).enumerate()).map(|(guest, (name, has_vcpus, threads))| {
+            places.extend((threads.iter().enumerate()).map(|(number, tid)| (*tid, (guest, number))));
+            Guest {
+                name,
+                has_vcpus,
+                threads: threads.iter().map(|_| Followed::default()).collect(),
+            }
+        });
+        let guests = guests.collect();
+        Repeats {
+            guests,
+            places,
+            begin: None,
+            end: 0,
+            waits: Waits::default(),
+            wakes: 0,
+            ended: Vec::new(),
+        }
+    }
+
+    /// Takes the next event.
+    pub fn take(&mut self, event: &Event) {
+        let at = event.at;
+        let begin = *self.begin.get_or_insert(at);
+        self.end = at.max(self.end);
+        if let Some(thread) = self.followed(event.thread) {
+            // It runs now, so unless another event has said otherwise it has run from the beginning.
+            if !thread.seen {
+                thread.seen = true;
+                thread.on_cpu.get_or_insert(begin);
+            }
+        }
+        match &event.what {
+            What::Switch { prev, left, next, .. } => {
+                self.leave(*prev, *left, at);
+                self.resume(*next, at);
+            }
+            What::Waking { woken, .. } => self.wake(event.thread, *woken, at),
+            What::Entry { .. } => {
+                self.finish_sleep(event.thread, None);
+                if let Some(thread) = self.followed(event.thread) {
+                    thread.exit = None;
+                    thread.interrupt = None;
+                    thread.wakeup = None;
+                    thread.open = None;
+                    thread.settle(at);
+                }
+            }
+            What::Exit { reason, isa, .. } => {
+                if let Some(thread) = self.followed(event.thread) {
+                    thread.exit = Some((*isa, *reason));
+                    thread.settle(at);
+                }
+            }
+            What::HaltEnd { ns, .. } => self.finish_sleep(event.thread, Some((at.saturating_sub(*ns), at))),
+            What::Interrupt { apic, vector } => {
+                let place = self.places.get(&event.thread).copied();
+                let Some((guest, sender)) = place.filter(|(guest, _)| self.guests[*guest].has_vcpus) else {
+                    return;
+                };
+                let number = *apic as usize;
+                let Some(target) = self.guests[guest].threads.get_mut(number) else {
+                    return;
+                };
+                target.interrupt = Some(*vector);
+                target.interrupted(*vector, &mut self.waits);
+                // While the host polls for it, no thread is woken.
+                if target.asleep.is_none() && target.is_halted() {
+                    self.end_wait(guest, Some(sender), number, at);
+                }
+            }
+            What::Ended { ended } => self.leave(*ended, Left::Dead, at),
+            _ => {}
+        }
+    }
+
+    fn followed(&mut self, tid: Tid) -> Option<&mut Followed> {
+        let (guest, number) = *self.places.get(&tid)?;
+        self.guests[guest].threads.get_mut(number)
+    }
+
+    /// A thread leaves its CPU.
+    fn leave(&mut self, tid: Tid, left: Left, at: u64) {
+        self.finish_sleep(tid, None);
+        let begin = self.begin.unwrap_or(at);
+        let Some(thread) = self.followed(tid) else { return };
+        thread.pause(at);
+        // It ran, since it leaves.
+        if !thread.seen {
+            thread.seen = true;
+            thread.recent.push((begin, at));
+        }
+        if left != Left::Ready {
+            thread.asleep = Some(at);
+            thread.wakeup = None;
+        }
+    }
+
+    /// A thread gets a CPU.
+    fn resume(&mut self, tid: Tid, at: u64) {
+        let Some(&(guest, _)) = self.places.get(&tid) else {
+            return;
+        };
+        let has_vcpus = self.guests[guest].has_vcpus;
+        let Some(thread) = self.followed(tid) else { return };
+        thread.seen = true;
+        thread.on_cpu = Some(at);
+        if let Some(from) = thread.asleep.take() {
+            let wakeup = thread.wakeup.take();
+            thread.slept = Some(Slept {
+                from,
+                wakeup,
+                resumed: at,
+            });
+            if !has_vcpus {
+                self.finish_sleep(tid, None);
+            }
+        }
+    }
+
+    /// `waker` wakes a thread.
+    fn wake(&mut self, waker: Tid, woken: Tid, at: u64) {
+        let Some(&(guest, number)) = self.places.get(&woken) else {
+            return;
+        };
+        let begin = self.begin.unwrap_or(at);
+        let target = &mut self.guests[guest].threads[number];
+        if !target.seen {
+            // It slept from the beginning.
+            target.seen = true;
+            target.asleep = Some(begin);
+        }
+        if target.asleep.is_some() {
+            let sender = self.places.get(&waker).filter(|place| place.0 == guest);
+            self.end_wait(guest, sender.map(|place| place.1), number, at);
+        }
+    }
+
+    /// The wait of a thread ends, by `sender` of the same guest if that can be.
+    fn end_wait(&mut self, guest: usize, sender: Option<usize>, number: usize, at: u64) {
+        let threads = &mut self.guests[guest];
+        if threads.threads[number].wakeup.is_some() {
+            return;
+        }
+        let can_send = |sender: &usize| !threads.has_vcpus || threads.threads[*sender].can_send();
+        let sender = sender.filter(|sender| *sender != number).filter(can_send);
+        let wakeup = match sender {
+            None => Waker::Other,
+            Some(sender) => {
+                let wake = self.wakes;
+                self.wakes += 1;
+                self.ended.push(None);
+                let sender = &mut threads.threads[sender];
+                sender.settle(at);
+                sender.run();
+                let thread = number as u32;
+                sender.steps.push(Step::Wake { thread, wait: wake });
+                Waker::Thread(wake)
+            }
+        };
+        threads.threads[number].wakeup = Some((at, wakeup));
+    }
+
+    /// Writes down the wait that has just ended. `halt`: it was a halt, with its begin and its end.
+    fn finish_sleep(&mut self, tid: Tid, halt: Option<(u64, u64)>) {
+        let begin = self.begin.unwrap_or_default();
+        let Some(&(guest, number)) = self.places.get(&tid) else {
+            return;
+        };
+        let thread = &mut self.guests[guest].threads[number];
+        let slept = thread.slept.take();
+        let (from, resumed) = match (slept, halt) {
+            // The host polled before the thread slept. A halt before the last event of the thread is no halt.
+            (Some(slept), Some((from, _))) => (from.min(slept.from), slept.resumed),
+            (Some(slept), None) => (slept.from, slept.resumed),
+            (None, Some((from, to))) => (from, to),
+            (None, None) => return,
+        };
+        let wakeup = slept.map_or(thread.wakeup.take(), |slept| slept.wakeup);
+        thread.cut(from);
+        thread.run();
+        let woken_at = wakeup.map_or(resumed, |(at, _)| at);
+        let length = woken_at.saturating_sub(from.max(begin));
+        let step = if let Some((_, Waker::Thread(wake))) = wakeup {
+            self.ended[wake as usize] = Some(thread.woken);
+            thread.woken += 1;
+            self.waits.by_threads += 1;
+            Step::Woken
+        } else {
+            self.waits.unknown += 1;
+            thread.open = Some((thread.steps.len(), woken_at - begin.min(woken_at)));
+            Step::After(length)
+        };
+        thread.steps.push(step);
+        thread.recent.clear();
+        thread.ran_ns = 0;
+        thread.on_cpu = thread.on_cpu.map(|_| resumed);
+        if let Some(vector) = thread.interrupt {
+            thread.interrupted(vector, &mut self.waits);
+        }
+    }
+
+    /// Returns what the threads did, and how their waits ended.
+    pub fn finish(mut self) -> (RecordedHost, Waits) {
+        let end = self.end;
+        let tids: Vec<Tid> = self.places.keys().copied().collect();
+        for tid in tids {
+            self.finish_sleep(tid, None);
+            if let Some(thread) = self.followed(tid) {
+                thread.settle(end);
+                thread.run();
+            }
+        }
+        let ended = self.ended;
+        let kept = |step: Step| match step {
+            // A wake that ended no wait, since its target had not slept yet, is only time.
+            Step::Wake { thread, wait } => ended[wait as usize].map(|wait| Step::Wake { thread, wait }),
+            step => Some(step),
+        };
+        let guests: BTreeMap<String, Vec<Thread>> = (self.guests.into_iter())
+            .map(|guest| {
+                let threads = guest.threads.into_iter().map(|thread| Thread {
+                    steps: join(thread.steps.into_iter().filter_map(kept)),
+                });
+                (guest.name, threads.collect())
+            })
+            .collect();
+        let host = RecordedHost {
+            schema: RecordedHost::SCHEMA.to_owned(),
+            span_ns: end - self.begin.unwrap_or(end),
+            guests,
+        };
+        (host, self.waits)
+    }
+}
+
+/// Joins runs that follow each other.
+fn join(steps: impl Iterator<Item = Step>) -> Vec<Step> {
+    let mut joined: Vec<Step> = Vec::new();
+    for step in steps {
+        match (joined.last_mut(), step) {
+            (Some(Step::Run(before)), Step::Run(ns)) => *before += ns,
+            _ => joined.push(step),
+        }
+    }
+    joined
+}
+
+impl Followed {
+    /// Returns `true` if it handles an exit in which a vCPU can wake another one.
+    fn can_send(&self) -> bool {
+        match self.exit {
+            Some((1, reason)) => SENDING_VMX.contains(&(reason & 0xffff)),
+            Some((2, reason)) => SENDING_SVM.contains(&reason),
+            _ => false,
+        }
+    }
+
+    /// Returns `true` if it handles an exit for HLT.
+    fn is_halted(&self) -> bool {
+        matches!(self.exit, Some((1, 12) | (2, 0x78)))
+    }
+
+    /// An interrupt for it says what ended a wait whose waker is unknown.
+    fn interrupted(&mut self, vector: u8, waits: &mut Waits) {
+        let Some((step, woken_at)) = self.open.take() else {
+            return;
+        };
+        waits.unknown -= 1;
+        if TIMER_VECTORS.contains(&vector) {
+            waits.by_timers += 1;
+        } else {
+            waits.by_devices += 1;
+            self.steps[step] = Step::At(woken_at);
+        }
+    }
+
+    /// It leaves its CPU at `at`.
+    fn pause(&mut self, at: u64) {
+        if let Some(since) = self.on_cpu.take() {
+            self.recent.push((since, at));
+        }
+    }
+
+    /// No halt began before `at`.
+    fn settle(&mut self, at: u64) {
+        if let Some(since) = self.on_cpu {
+            self.recent.push((since, at));
+            self.on_cpu = Some(at);
+        }
+        self.ran_ns += self
+            .recent
+            .drain(..)
+            .map(|(from, to)| to.saturating_sub(from))
+            .sum::<u64>();
+    }
+
+    /// Drops its time on CPUs after `at`, which is that of a poll.
+    fn cut(&mut self, at: u64) {
+        if let Some(since) = self.on_cpu {
+            self.recent.push((since, u64::MAX));
+        }
+        let before = self.recent.drain(..).map(|(from, to)| to.min(at).saturating_sub(from));
+        self.ran_ns += before.sum::<u64>();
+    }
+
+    /// Writes its time on CPUs down.
+    fn run(&mut self) {
+        let ns = std::mem::take(&mut self.ran_ns);
+        if ns > 0 {
+            self.steps.push(Step::Run(ns));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VCPUS: [Tid; 2] = [100, 101];
+
+    fn event(at: u64, thread: Tid, what: What) -> Event {
+        Event {
+            at,
+            cpu: 0,
+            thread,
+            what,
+        }
+    }
+
+    fn switch(at: u64, prev: Tid, left: Left, next: Tid) -> Event {
+        let name = |_| "".into();
+        let what = What::Switch {
+            prev,
+            prev_name: name(prev),
+            left,
+            next,
+            next_name: name(next),
+        };
+        event(at, prev, what)
+    }
+
+    fn waking(at: u64, waker: Tid, woken: Tid) -> Event {
+        let what = What::Waking {
+            woken,
+            name: "".into(),
+            target: 0,
+        };
+        event(at, waker, what)
+    }
+
+    fn exit(at: u64, thread: Tid, reason: u32) -> Event {
+        let what = What::Exit {
+            vcpu: None,
+            reason,
+            isa: 1,
+        };
+        event(at, thread, what)
+    }
+
+    fn halt_end(at: u64, thread: Tid, ns: u64, slept: bool) -> Event {
+        let what = What::HaltEnd { ns, slept, valid: true };
+        event(at, thread, what)
+    }
+
+    fn entry(at: u64, thread: Tid) -> Event {
+        event(
+            at,
+            thread,
+            What::Entry {
+                vcpu: thread - VCPUS[0],
+            },
+        )
+    }
+
+    fn threads(events: &[Event]) -> (Vec<Thread>, Waits) {
+        let mut repeats = Repeats::new(&[("vm".to_owned(), VCPUS.to_vec())], &[]);
+        for event in events {
+            repeats.take(event);
+        }
+        let (mut host, waits) = repeats.finish();
+        let threads = host.guests.remove("vm").expect("the guest that was followed");
+        assert_eq!(holdfast_workloads::recorded_fault(&threads), None);
+        (threads, waits)
+    }
+
+    /// vCPU 0 halts, the host polls for 50 ns of it and then sleeps; vCPU 1 wakes it by writing an MSR.
+    fn a_halt_ended_by_a_sibling(reason: u32) -> (Vec<Thread>, Waits) {
+        threads(&[
+            entry(1_000, 100),
+            entry(1_000, 101),
+            exit(1_200, 100, 12),
+            switch(1_260, 100, Left::Asleep, 0),
+            exit(1_400, 101, reason),
+            waking(1_410, 101, 100),
+            switch(1_500, 0, Left::Ready, 100),
+            halt_end(1_510, 100, 300, true),
+            entry(1_520, 100),
+            exit(1_600, 100, 1),
+        ])
+    }
+
+    #[test]
+    fn a_wait_is_ended_by_the_sibling_that_sent_an_interrupt_and_polling_is_part_of_it() {
+        let (threads, waits) = a_halt_ended_by_a_sibling(32);
+        // From 1000 to the halt, which began at 1210; from 1500 on.
+        assert_eq!(threads[0].steps, [Step::Run(210), Step::Woken, Step::Run(100)]);
+        let wake = Step::Wake { thread: 0, wait: 0 };
+        assert_eq!(threads[1].steps, [Step::Run(410), wake, Step::Run(190)]);
+        assert_eq!(waits.by_threads, 1);
+    }
+
+    #[test]
+    fn a_sibling_whose_exit_sends_nothing_is_not_believed_to_have_ended_the_wait() {
+        // An external interrupt arrives while vCPU 1 is in guest mode: a timer or a device of the host.
+        let (threads, waits) = a_halt_ended_by_a_sibling(1);
+        assert_eq!(threads[0].steps, [Step::Run(210), Step::After(200), Step::Run(100)]);
+        assert_eq!(threads[1].steps, [Step::Run(600)]);
+        assert_eq!((waits.by_threads, waits.unknown), (0, 1));
+    }
+
+    #[test]
+    fn an_interrupt_of_a_device_ends_a_wait_at_its_time_and_the_timers_after_its_length() {
+        for (vector, expected) in [(0x41, Step::At(450)), (0xec, Step::After(240))] {
+            let (threads, _) = threads(&[
+                entry(1_000, 100),
+                exit(1_200, 100, 12),
+                switch(1_260, 100, Left::Asleep, 0),
+                waking(1_450, 0, 100),
+                switch(1_500, 0, Left::Ready, 100),
+                halt_end(1_510, 100, 300, true),
+                event(1_515, 100, What::Interrupt { apic: 0, vector }),
+                entry(1_520, 100),
+            ]);
+            // The wait is known before its interrupt is.
+            assert_eq!(threads[0].steps[..2], [Step::Run(210), expected], "vector {vector:#x}");
+        }
+    }
+
+    #[test]
+    fn a_poll_that_succeeds_is_a_wait_without_a_sleep() {
+        let (threads, waits) = threads(&[
+            entry(1_000, 100),
+            entry(1_000, 101),
+            exit(1_200, 100, 12),
+            exit(1_230, 101, 32),
+            event(1_235, 101, What::Interrupt { apic: 0, vector: 0xfd }),
+            halt_end(1_240, 100, 30, false),
+            entry(1_250, 100),
+            exit(1_300, 100, 1),
+        ]);
+        assert_eq!(threads[0].steps, [Step::Run(210), Step::Woken, Step::Run(60)]);
+        assert_eq!(waits.by_threads, 1);
+        assert_eq!(threads[1].steps[1], Step::Wake { thread: 0, wait: 0 });
+    }
+
+    #[test]
+    fn preemption_is_no_wait_and_its_time_is_not_the_threads() {
+        let (threads, waits) = threads(&[
+            entry(1_000, 100),
+            exit(1_200, 100, 1),
+            switch(1_210, 100, Left::Ready, 7),
+            switch(1_900, 7, Left::Ready, 100),
+            entry(1_910, 100),
+            exit(2_000, 100, 1),
+        ]);
+        assert_eq!(threads[0].steps, [Step::Run(310)]);
+        assert_eq!(waits, Waits::default());
+    }
+
+    #[test]
+    fn a_thread_that_is_first_seen_when_it_is_woken_has_slept_from_the_beginning() {
+        let (threads, _) = threads(&[
+            entry(1_000, 101),
+            waking(1_300, 0, 100),
+            switch(1_400, 0, Left::Ready, 100),
+            entry(1_420, 100),
+            exit(1_500, 100, 1),
+        ]);
+        assert_eq!(threads[0].steps, [Step::After(300), Step::Run(100)]);
+    }
+}

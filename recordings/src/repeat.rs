@@ -144,7 +144,8 @@ impl Repeats {
                 self.leave(*prev, *left, at);
                 self.resume(*next, at);
             }
-            What::Waking { woken, .. } => self.wake(event.thread, *woken, at),
+            // The thread of a `sched_wakeup` need not be the waker.
+            What::Waking { woken, queued, .. } if !queued => self.wake(event.thread, *woken, at),
             What::Entry { .. } => {
                 self.finish_sleep(event.thread, None);
                 if let Some(thread) = self.followed(event.thread) {
@@ -425,6 +426,7 @@ impl Followed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::Name;
 
     const VCPUS: [Tid; 2] = [100, 101];
 
@@ -438,13 +440,13 @@ mod tests {
     }
 
     fn switch(at: u64, prev: Tid, left: Left, next: Tid) -> Event {
-        let name = |_| "".into();
         let what = What::Switch {
             prev,
-            prev_name: name(prev),
+            prev_name: Name::default(),
             left,
             next,
-            next_name: name(next),
+            next_name: Name::default(),
+            next_prio: 120,
         };
         event(at, prev, what)
     }
@@ -452,8 +454,9 @@ mod tests {
     fn waking(at: u64, waker: Tid, woken: Tid) -> Event {
         let what = What::Waking {
             woken,
-            name: "".into(),
+            name: Name::default(),
             target: 0,
+            queued: false,
         };
         event(at, waker, what)
     }

@@ -70,7 +70,7 @@ fn paravirtual_ticket_locks_cost_a_lone_client_of_a_database_little() {
 #[test]
 fn directed_yield_helps_a_message_broker_next_to_half_as_many_busy_vcpus() {
     for [none, directed] in samples("amqp-directed-yield", "1.5x", ["none", "directed-yield"], 0.03, 3) {
-        assert!(directed > 1.03 * none, "{none}, {directed} messages a second");
+        assert!(directed > 1.1 * none, "{none}, {directed} messages a second");
     }
 }
 

@@ -45,15 +45,17 @@ fn nested_faults(counters: &BTreeMap<String, u64>) -> u64 {
 
 #[test]
 fn a_dearer_walk_never_makes_a_guest_faster() {
+    // On one vCPU. Several pass locks in another order if something takes longer, and then fetch other cache lines: that
+    // changes the whole by up to a hundredth.
+    let mut alone = build(false);
+    alone.vms[0].vcpus = 1;
     for cost in [
         (|costs| &mut costs.nested_walks) as fn(&mut Costs) -> &mut Picos,
         |costs| &mut costs.nested_refill,
         |costs| &mut costs.remote_memory,
     ] {
-        let taken = [0, 50, 200, 800].map(|ns| elapsed_ns(&with(build(false), cost, ns)));
-        // Locks pass from vCPU to vCPU in another order, which changes the whole by a hundredth.
-        let grows = |pair: &[u64]| pair[0] * 99 < pair[1] * 100;
-        assert!(taken.windows(2).all(grows) && taken[0] != taken[3], "{taken:?}");
+        let taken = [0, 50, 200, 800].map(|ns| elapsed_ns(&with(alone.clone(), cost, ns)));
+        assert!(taken.is_sorted_by(|a, b| a < b), "{taken:?}");
     }
 }
 

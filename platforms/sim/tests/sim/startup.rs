@@ -25,7 +25,8 @@ fn build(vcpus: u32, waits_for_sipi: bool) -> Config {
         }),
         ..Boot::default()
     };
-    // With ticket locks only one of two runs that are compared may fall into a convoy.
+    // With ticket locks one of two runs that are compared may fall into a convoy and take twice as long. Sections that
+    // wait for cache lines made that likely.
     config.vms[0].boot.kernel.lock = LockKind::HybridPvQspin;
     config
 }

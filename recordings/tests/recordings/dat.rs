@@ -1,6 +1,6 @@
 //! trace.dat of both versions, against what `trace-cmd report -t` prints of the same file.
 
-use std::io::Cursor;
+use std::io::{self, Cursor, Read, Seek, SeekFrom};
 
 use holdfast_recordings::event::{Event, What};
 use holdfast_recordings::read::{Fault, Format, Recording, read};
@@ -139,6 +139,43 @@ fn what_is_not_supported_is_named() {
     assert_eq!(refused(&file), "at byte 10: trace.dat of version `5` cannot be read");
     let error = read(Cursor::new(FILES[0].0[..11].to_vec())).expect_err("cut off");
     assert!(matches!(error.fault, Fault::Truncated(_)), "{error}");
+}
+
+/// A file of a tebibyte: some bytes, and then zeros.
+struct Sparse(Vec<u8>, u64);
+
+impl Read for Sparse {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let there = self.0.get(self.1 as usize..).unwrap_or_default();
+        let bytes = there.len().min(to.len());
+        to[..bytes].copy_from_slice(&there[..bytes]);
+        to[bytes..].fill(0);
+        self.1 += to.len() as u64;
+        Ok(to.len())
+    }
+}
+
+impl Seek for Sparse {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.1 = match to {
+            SeekFrom::Start(at) => at,
+            SeekFrom::End(back) => (1u64 << 40).saturating_add_signed(back),
+            SeekFrom::Current(by) => self.1.saturating_add_signed(by),
+        };
+        Ok(self.1)
+    }
+}
+
+#[test]
+fn a_part_is_not_as_long_as_a_huge_file_allows() {
+    let mut file = b"\x17\x08\x44tracing6\0\x00\x08\x00\x10\0\0header_page\0".to_vec();
+    let at = file.len() + 8;
+    file.extend((1u64 << 36).to_le_bytes());
+    let error = read(Sparse(file, 0)).expect_err("too long").to_string();
+    assert_eq!(
+        error,
+        format!("at byte {at}: damaged: the description of pages of 68719476736 bytes")
+    );
 }
 
 proptest! {

@@ -95,3 +95,61 @@ impl Order {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Order;
+    use crate::event::{Event, What};
+
+    fn push(order: &mut Order, times: &[u64]) {
+        for &at in times {
+            let what = What::Lost { events: None };
+            order.push(
+                Event {
+                    at,
+                    cpu: 0,
+                    thread: 0,
+                    what,
+                },
+                at,
+            );
+        }
+    }
+
+    fn ready(order: &mut Order) -> Vec<u64> {
+        std::iter::from_fn(|| order.next()).map(|(event, _)| event.at).collect()
+    }
+
+    #[test]
+    fn a_round_releases_what_is_not_later_than_the_round_before() {
+        let mut order = Order::default();
+        push(&mut order, &[10, 20, 15, 30]);
+        order.round();
+        assert_eq!(ready(&mut order), []);
+        // Another CPU has events that are as old as those of the first round.
+        push(&mut order, &[25, 40, 18]);
+        order.round();
+        assert_eq!(ready(&mut order), [10, 15, 18, 20, 25, 30]);
+        push(&mut order, &[35, 50]);
+        order.finish();
+        assert_eq!(ready(&mut order), [35, 40, 50]);
+    }
+
+    #[test]
+    fn what_has_no_time_has_that_of_the_first_event_after_it() {
+        let mut order = Order::default();
+        push(&mut order, &[0, 0, 7, 5]);
+        order.finish();
+        assert_eq!(ready(&mut order), [5, 5, 5, 7]);
+    }
+
+    #[test]
+    fn too_long_a_round_is_released_by_halves() {
+        let mut order = Order::default();
+        let times: Vec<u64> = (1..=super::PENDING_MAX as u64).rev().collect();
+        push(&mut order, &times);
+        let released = ready(&mut order);
+        assert_eq!(released.len(), super::PENDING_MAX / 2);
+        assert!(released.is_sorted());
+    }
+}

@@ -9,8 +9,8 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use crate::damage::{edits, mutated, read_all};
 use crate::{dat, perf, text};
 
-/// What a damaged file may add to the address space of the tests, in KiB. Chunks in memory are at most 256 MiB, and each
-/// thread of the tests reserves 64 MiB.
+/// What a damaged file may add to the address space of the tests, in KiB. Chunks in memory are at most 256 MiB, and
+/// each thread of the tests reserves 64 MiB.
 const GROWTH_KIB_MAX: u64 = 1 << 20;
 
 /// Returns the largest address space so far, in KiB.

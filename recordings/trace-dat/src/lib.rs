@@ -1,7 +1,7 @@
 //! Reads trace.dat, the file that trace-cmd writes: versions 6 and 7.
 //!
 //! [`File`] reads what the file says of the recorded machine, [`Records`] the events of all CPUs in the order of their
-//! times, [`format`] what an event consists of, and [`Page`] one page of the kernel's ring buffer, as tracefs'
+//! times, [`mod@format`] what an event consists of, and [`Page`] one page of the kernel's ring buffer, as tracefs'
 //! `trace_pipe_raw` yields it. The layout is that of the manual pages trace-cmd.dat.v6(5) and trace-cmd.dat.v7(5), and
 //! of the kernel's `ring-buffer-design.rst`.
 //!

@@ -35,7 +35,7 @@ use spool::Spool;
 /// Events without which there is no account of a host.
 const REQUIRED: [&str; 2] = ["sched/sched_switch", "sched/sched_waking"];
 /// Events that are recorded if the kernel has them.
-const WANTED: [&str; 14] = [
+const WANTED: [&str; 17] = [
     "sched/sched_migrate_task",
     "sched/sched_process_exit",
     "sched/sched_process_fork",
@@ -43,10 +43,13 @@ const WANTED: [&str; 14] = [
     "task/task_rename",
     "kvm/kvm_apic_accept_irq",
     "kvm/kvm_apic_ipi",
+    "kvm/kvm_apicv_inhibit_changed",
     "kvm/kvm_entry",
     "kvm/kvm_exit",
     "kvm/kvm_halt_poll_ns",
     "kvm/kvm_hypercall",
+    "kvm/kvm_inj_virq",
+    "kvm/kvm_msr",
     "kvm/kvm_ple_window_update",
     "kvm/kvm_userspace_exit",
     "kvm/kvm_vcpu_wakeup",

@@ -287,10 +287,10 @@ fn order(experiment: &str, a: &Case, b: &Case) -> Option<OrderRow> {
     })
 }
 
-/// Returns which difference the published figures prove.
+/// Returns which difference of B from A the published figures prove.
 ///
 /// Single runs prove none. Where the source gives no number of runs, the means count.
-fn published_order(a: &PublishedFigure, b: &PublishedFigure) -> Verdict {
+pub fn published_order(a: &PublishedFigure, b: &PublishedFigure) -> Verdict {
     let moments = |figure: &PublishedFigure| {
         figure.runs.map(|runs| Moments {
             mean: figure.mean,

@@ -15,6 +15,7 @@ mod files;
 mod findings;
 mod histories;
 mod house;
+mod judged;
 mod kernels;
 mod ledger;
 mod matrix;

@@ -6,19 +6,21 @@ use std::num::NonZeroUsize;
 use holdfast_lab::experiment::Experiment;
 use holdfast_lab::options::Options;
 use holdfast_lab::plan::Plan;
+use holdfast_lab::results::Results;
 use holdfast_lab::run::{self, Execution};
 use holdfast_lab::{collect, shipped};
 use holdfast_sim::CallOff;
 
-/// Returns the samples of `variants` in one case of a shipped experiment, seed by seed.
-fn samples(name: &str, case: &str, variants: [&str; 2], scale: f64, seeds: u32) -> Vec<[f64; 2]> {
+/// Returns the results of `variants` in `cases` of a shipped experiment.
+pub fn results(name: &str, cases: &[&str], variants: &[&str], scale: f64, seeds: u32) -> Results {
     let file = shipped::find(shipped::EXPERIMENTS, name).expect("it is shipped");
     let experiment = Experiment::parse(file.file, file.text).expect("a valid experiment");
+    let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let options = Options {
         seeds: Some(seeds),
         scale: Some(scale),
-        cases: vec![case.to_owned()],
-        variants: variants.map(str::to_owned).to_vec(),
+        cases: owned(cases),
+        variants: owned(variants),
         ..Options::default()
     };
     let plan = Plan::new(experiment, &options).expect("a valid plan");
@@ -30,6 +32,12 @@ fn samples(name: &str, case: &str, variants: [&str; 2], scale: f64, seeds: u32) 
     };
     let results = collect::results(&plan, &run::run(&plan, execution), name, "test");
     assert!(results.failures.is_empty(), "{name}: {:?}", results.failures);
+    results
+}
+
+/// Returns the samples of `variants` in one case of a shipped experiment, seed by seed.
+fn samples(name: &str, case: &str, variants: [&str; 2], scale: f64, seeds: u32) -> Vec<[f64; 2]> {
+    let results = results(name, &[case], &variants, scale, seeds);
     let of = |variant: &str| {
         let found = results.cases.iter().find(|found| found.variant == variant);
         found.expect("a measured cell").samples.clone()

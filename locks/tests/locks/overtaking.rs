@@ -1,10 +1,10 @@
 //! Bounded overtaking: under a fair scheduler no waiter is overtaken forever, also with more CPUs than a word has bits.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
-use holdfast_history::{CnaQspin, TailPvTicket};
-use holdfast_locks::{Budget, CpuId, PvTicket, RawLock, Ticket};
+use holdfast_history::{CnaQspin, SimpleUnfairQspin, TailPvTicket};
+use holdfast_locks::{Budget, CpuId, Platform as _, PvTicket, RawLock, Ticket, UnfairQspin};
 
 use crate::explore::{Random, RandomWalk};
 use crate::scenes::{Checked, Listed, for_each_kind, for_each_lock, job, rounds};
@@ -148,4 +148,47 @@ fn a_ticket_too_many_is_given_back_and_drawn_again() {
     crowded::<Ticket>(1 << 15, 1);
     crowded::<PvTicket>(24_576, 2);
     crowded::<TailPvTicket>(24_576, 2);
+}
+
+/// Returns the order in which three CPUs take a lock under the schedule of `seed`: CPUs 1 and 2 queue in this order while
+/// CPU 0 holds it, and CPU 0 then comes back as a newcomer.
+fn served<L: RawLock<StepCpu> + 'static>(seed: u64) -> Vec<u32> {
+    let (lock, order) = (Checked::new(0), Arc::new(Mutex::new(Vec::new())));
+    let until_last = |cpu: &StepCpu, lock: &Checked, last: u32| {
+        let _ = cpu.wait_until(&lock.word, Budget::UNBOUNDED, Relaxed, move |now| now >> 18 == last + 1);
+    };
+    let each = |number: u32| {
+        let (lock, order) = (Arc::clone(&lock), Arc::clone(&order));
+        let body = move |cpu: &StepCpu| {
+            match number {
+                0 => lock.with::<L>(cpu, || until_last(cpu, &lock, 2)),
+                1 => drop(cpu.wait_until(&lock.word, Budget::UNBOUNDED, Relaxed, |now| now != 0)),
+                _ => until_last(cpu, &lock, 1),
+            }
+            lock.with::<L>(cpu, || order.lock().expect("one thread").push(number));
+        };
+        (CpuId(number), job(body))
+    };
+    let chooser = RandomWalk {
+        random: Random(seed),
+        stride: 1 + seed % 4,
+    };
+    let machine = Machine::new(Setup::new(3), Box::new(chooser));
+    machine.run((0..3).map(each).collect()).expect("no deadlock");
+    let served = order.lock().expect("one thread").clone();
+    served
+}
+
+#[test]
+fn only_newcomers_steal_the_simple_unfair_lock() {
+    let all = || (0..400).map(served::<SimpleUnfairQspin>);
+    assert!(all().any(|order| order[0] == 0), "a newcomer takes it past the queue");
+    let place = |order: &[u32], cpu| order.iter().position(|one| *one == cpu);
+    assert!(
+        all().all(|order| place(&order, 1) < place(&order, 2)),
+        "a waiter overtook"
+    );
+    // In a later patch of the series waiters steal, too.
+    let later = (0..400).map(served::<UnfairQspin>);
+    assert!(later.into_iter().any(|order| place(&order, 1) > place(&order, 2)));
 }

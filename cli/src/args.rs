@@ -163,8 +163,8 @@ pub struct SelectionArgs {
     /// Count from this moment on, as --set zero_at=TIME does: virtual time, or on a real KVM time since the run's start
     #[arg(long, value_name = "TIME")]
     pub zero_at: Option<String>,
-    /// Migrate all guests live after every TIME, as --set host.migration.every=TIME does; in virtual time it fails if
-    /// an interrupt is lost or doubled
+    /// Migrate all guests live after every TIME, as --set host.migration.every=TIME does, with a stop of a tenth of it
+    /// unless host.migration.downtime is set; in virtual time it fails if an interrupt is lost or doubled
     #[arg(long, value_name = "TIME")]
     pub migrate: Option<String>,
 }

@@ -8,8 +8,10 @@ use crate::diagnostic::KeyFindings;
 use crate::draft::Draft;
 use crate::profile::MachineProfile;
 
-/// Default time for which a live migration stops the guests (QEMU `downtime-limit`).
+/// Most that a live migration stops the guests by default (QEMU `downtime-limit`).
 const DOWNTIME_NS: u64 = 300_000_000;
+/// Smallest time between two migrations, in stops of the default length.
+const STOPS: u64 = 10;
 /// The key that says how often guests migrate.
 const EVERY: &str = "host.migration.every";
 
@@ -22,7 +24,9 @@ pub struct DraftMigration {
     /// `None` never migrates them.
     pub every_ns: Option<u64>,
     /// Time for which a live migration stops all guests, or may stop them if `host.migration.bandwidth` is set.
-    pub downtime_ns: u64,
+    ///
+    /// `None`: 300 ms, as QEMU allows, but at most a tenth of the time between two migrations.
+    pub downtime_ns: Option<u64>,
     /// Rate at which a live migration copies the memory of all guests together. Written pages are sent again, in
     /// rounds, until the rest takes at most `host.migration.downtime`.
     ///
@@ -51,7 +55,7 @@ impl DraftMigration {
     pub(crate) fn new() -> DraftMigration {
         DraftMigration {
             every_ns: None,
-            downtime_ns: DOWNTIME_NS,
+            downtime_ns: None,
             mib_per_second: None,
             rounds_max: None,
             auto_converge: false,
@@ -98,7 +102,7 @@ impl Draft {
         });
         let migration = every_ns.map(|after_ns| Migration {
             after_ns,
-            downtime_ns,
+            downtime_ns: downtime_ns.unwrap_or_else(|| DOWNTIME_NS.min(after_ns / STOPS)),
             copy,
             mp_state_only,
         });

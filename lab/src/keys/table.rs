@@ -139,9 +139,12 @@ static RUN: &[Key] = &[
     .note("\"auto\" never does. All interrupts are audited: a lost or doubled one fails the run."),
     key(
         "host.migration.downtime",
-        parameter!(Draft, Run, Nanos, migration.downtime_ns),
+        parameter!(Draft, Run, OptionalNanos, migration.downtime_ns),
     )
-    .note("Without that key the guests' memory is not copied."),
+    .note(
+        "\"auto\" is 300 ms, as QEMU allows, but at most a tenth of `host.migration.every`. Without \
+         `host.migration.bandwidth` the guests' memory is not copied.",
+    ),
     key(
         "host.migration.bandwidth",
         parameter!(Draft, Run, OptionalU32, migration.mib_per_second),

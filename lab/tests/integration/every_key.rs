@@ -80,7 +80,7 @@ const OTHER: &[(&str, &str, &[&str])] = &[
         &["host.scheduler=eevdf-6.12", "vm.one.cgroup=own"],
     ),
     ("host.migration.bandwidth", "100", &["host.migration.every=\"20 ms\""]),
-    ("host.migration.downtime", "2 ms", &["host.migration.every=\"20 ms\""]),
+    ("host.migration.downtime", "7 ms", &["host.migration.every=\"20 ms\""]),
     ("host.migration.every", "20 ms", &[]),
     (
         "host.migration.rounds",

@@ -194,8 +194,8 @@ fn listed(numbers: &[u32]) -> String {
     shown.collect::<Vec<_>>().join(",")
 }
 
-/// A kernel, and the keys that differ from what its version implies.
-type Kernel = (String, Vec<&'static str>);
+/// A kernel, and the keys that differ from what its version implies, presets with their values.
+type Kernel = (String, Vec<String>);
 
 /// Describes the kernels that `of` finds in the cells of `plan`, each version once.
 fn kernels(plan: &Plan, of: impl Fn(&Cell) -> Vec<Kernel>) -> String {
@@ -210,12 +210,12 @@ fn kernels(plan: &Plan, of: impl Fn(&Cell) -> Vec<Kernel>) -> String {
         let of_it = || found.iter().filter(|(other, _)| other == version).map(|(_, keys)| keys);
         let mut keys: Vec<&str> = Vec::new();
         for key in of_it().flatten() {
-            if !keys.contains(key) {
+            if !keys.contains(&key.as_str()) {
                 keys.push(key);
             }
         }
-        let (always, sometimes): (Vec<&str>, Vec<&str>) =
-            keys.into_iter().partition(|key| of_it().all(|keys| keys.contains(key)));
+        let is_always = |key: &&str| of_it().all(|keys| keys.iter().any(|other| other == key));
+        let (always, sometimes): (Vec<&str>, Vec<&str>) = keys.into_iter().partition(is_always);
         let mut text = version.to_owned();
         if !always.is_empty() {
             text += &format!(", with another {}", always.join(", "));
@@ -234,15 +234,20 @@ fn host(cell: &Cell) -> Kernel {
     let host = &cell.config.host;
     let mut stock = HostConfig::of(host.kernel);
     let mut keys = Vec::new();
+    // These two are named after kernels: which one belongs to what is mixed.
+    let preset = |name: &str| match cell.parameters.get(&format!("host.{name}")).and_then(Value::as_str) {
+        Some(value) => format!("{name} ({value})"),
+        None => name.to_owned(),
+    };
     if stock.sched.kind != host.sched.kind {
-        keys.push("scheduler");
+        keys.push(preset("scheduler"));
         stock.sched = SchedConfig {
             preempt: stock.sched.preempt,
             ..SchedConfig::of(host.sched.kind)
         };
     }
     if stock.pause != host.pause {
-        keys.push("pause_exit");
+        keys.push(preset("pause_exit"));
         stock.pause = host.pause;
     }
     for key in KEYS.iter().filter(|key| key.form_of.is_empty()) {
@@ -251,7 +256,7 @@ fn host(cell: &Cell) -> Kernel {
         };
         let shown = target(&mut stock).map(|slot| json(slot.show()));
         if shown.as_ref() != cell.parameters.get(key.path) && name != "kernel" {
-            keys.push(name);
+            keys.push(name.to_owned());
         }
     }
     (host.kernel.name().to_owned(), keys)
@@ -272,7 +277,7 @@ fn guest(cell: &Cell, vm: &Vm) -> Kernel {
         if IMPLIED.contains(&name) {
             let shown = target(&mut stock).map(|slot| json(slot.show()));
             if shown.as_ref() != parameter(name) {
-                keys.push(name);
+                keys.push(name.to_owned());
             }
         }
     }
@@ -347,7 +352,7 @@ mod tests {
             "{GUEST}lock = \"ticket\"\n[host]\nscheduler = \"cfs-3.3\"\nhz = 100\n"
         ));
         assert!(
-            mixed.contains("host        linux-6.12, with another scheduler, hz"),
+            mixed.contains("host        linux-6.12, with another scheduler (cfs-3.3), hz"),
             "{mixed}"
         );
         assert!(mixed.contains("guests      linux-6.12, with another lock"), "{mixed}");
@@ -355,7 +360,7 @@ mod tests {
             "{GUEST}[host]\nkernel = \"linux-3.3\"\npause_exit = \"linux-6.12\"\n"
         ));
         assert!(
-            half.contains("host        linux-3.3, with another pause_exit\n"),
+            half.contains("host        linux-3.3, with another pause_exit (linux-6.12)\n"),
             "{half}"
         );
         let some = "[[variants]]\nname = \"a\"\n[[variants]]\nname = \"b\"\nset = { \"host.halt_poll\" = \"0 ns\" }\n";

@@ -106,3 +106,44 @@ fn a_build_alone_does_not_care_for_its_lock() {
         assert!((0.9..1.1).contains(&(unfair / queued)), "{queued} s, {unfair} s");
     }
 }
+
+#[test]
+fn guests_next_to_each_other_take_longer_than_one_alone_whatever_their_locks() {
+    let name = "kernel-build-contention";
+    let alone = results(name, &["vm-alone"], &["pv-qspin"], 0.002, 1).cases[0].samples[0];
+    let locks = [
+        ("pv-qspin", ["pv-qspin", "pv-qspin"]),
+        ("test-and-set", ["ttas", "ttas"]),
+        ("mixed", ["pv-qspin", "ttas"]),
+    ];
+    for (variant, locks) in locks {
+        let both = results(name, &["vm+vm"], &[variant], 0.002, 1).cases;
+        for (guest, lock) in both.iter().zip(locks) {
+            let took = guest.samples[0];
+            assert!(took > 1.1 * alone, "{variant}, {}: {took} s, alone {alone} s", guest.vm);
+            let booted = guest.counters.get(&format!("guest.lock.{lock}"));
+            assert_eq!(booted, Some(&1.0), "{variant}, {}", guest.vm);
+        }
+    }
+}
+
+#[test]
+fn aim7_on_xfs_completes_about_as_many_jobs_as_published() {
+    let results = results("aim7-qspinlock", &["xfs"], &["pv-ticket"], 0.01, 1);
+    let ratio = results.cases[0].ratio().expect("a published figure");
+    // The beginning and the end weigh more than at the scale of the calibration.
+    assert!((0.7..1.2).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn what_one_guest_of_a_fair_group_does_not_get_the_other_gets() {
+    // Published are 80 and 320 % in one figure. Which guest got which, and how, is not known: a known miss.
+    let results = results("cgroup-imbalance", &["vcpu-groups"], &["directed-yield"], 0.02, 1);
+    let [amqp] = &results.cases[..] else {
+        panic!("{} measured guests", results.cases.len());
+    };
+    let own = amqp.also_published[0].samples[0];
+    let other = results.background[0].counters["cpu_permille"] / 10.0;
+    assert!((amqp.counters["cpu_permille"] / 10.0 - own).abs() < 0.1, "{own} %");
+    assert!((390.0..=400.0).contains(&(own + other)), "{own} % and {other} %");
+}

@@ -321,6 +321,10 @@ pub struct RunArgs {
 /// Arguments of `holdfast list`.
 #[derive(Args, Debug)]
 pub struct ListArgs {
+    /// Print what runs cost by the records in DIR, as lab/src/shipped/costs.csv has it; `holdfast run EXPERIMENT --cache
+    /// DIR` makes the records, and a few --seeds suffice
+    #[arg(long, value_name = "DIR")]
+    pub costs: Option<PathBuf>,
     /// Format of the list
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
@@ -499,8 +503,15 @@ pub struct PublishedArgs {
     /// Share of the full-size work [default: each experiment's]
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
     pub scale: Option<f64>,
+    /// Run what can be judged within 5 minutes on 2 CPUs, by measured costs, and say what is left out
+    #[arg(long, conflicts_with_all = ["seeds", "scale"])]
+    pub quick: bool,
     #[command(flatten)]
     pub jobs: JobsArgs,
+    /// Keep the record of each finished run in DIR, and do not run what has a record there: the same command continues
+    /// after an interruption
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
     /// Write each experiment's results to PLACE/EXPERIMENT.results.json, or those of one to a file that ends in .json
     #[arg(long, value_name = "PLACE")]
     pub out: Option<PathBuf>,

@@ -135,8 +135,6 @@ pub struct Experiment {
     pub seeds: u32,
     /// Share of the full-size work.
     pub scale: f64,
-    /// CPU time of all runs in seconds, as measured on [`crate::shipped::MEASURED_ON`].
-    pub cpu_seconds: Option<f64>,
     /// Names of guests and tasks.
     pub names: Names,
     /// Settings of the file itself.
@@ -250,8 +248,6 @@ fn read(file: &str, text: &str, document: &Table, start: &Place, findings: &mut 
         reader.findings().add(&scale_place, "scale", found, expected);
     }
 
-    let cpu_seconds = reader.optional_number("cpu_seconds");
-
     let mut names = Names::default();
     let mut base = Vec::new();
     if let Some(limit) = reader.optional("limit") {
@@ -294,7 +290,6 @@ fn read(file: &str, text: &str, document: &Table, start: &Place, findings: &mut 
         better: better?,
         seeds,
         scale,
-        cpu_seconds,
         names,
         base,
         cases,

@@ -46,6 +46,7 @@ pub mod operators;
 pub mod options;
 pub mod plan;
 pub mod profile;
+pub mod quick;
 pub mod recorded;
 pub mod remarks;
 mod repeated;

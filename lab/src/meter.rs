@@ -58,6 +58,13 @@ fn cpu_s() -> Option<f64> {
     (nanos > 0).then_some(nanos as f64 / 1e9)
 }
 
+/// Returns the CPU's name for itself, or `None` where the system does not report it.
+pub fn cpu_name() -> Option<String> {
+    let info = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = info.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
 /// Returns the largest resident memory of this process (`VmHWM`).
 fn peak_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/status").ok()?;

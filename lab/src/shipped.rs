@@ -1,5 +1,6 @@
 //! The experiments and machine profiles that are part of the program.
 
+mod costs;
 pub(crate) mod files;
 
 use crate::diagnostic::{Place, Problem, Problems, one_of};
@@ -7,10 +8,8 @@ use crate::document::{self, Table};
 use crate::experiment::Experiment;
 use crate::profile::MachineProfile;
 
+pub use costs::{CellCost, Costs, costs};
 pub use files::{EXPERIMENTS, KERNELS, MACHINES, Shipped, find};
-
-/// The CPU of the experiments' `cpu_seconds`.
-pub const MEASURED_ON: &str = "one CPU of an Intel Xeon server";
 
 /// The profile of an experiment that names no profile.
 pub const DEFAULT_MACHINE: &str = "xeon-2x16";

@@ -4,6 +4,7 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::thread::available_parallelism;
 
+use holdfast_lab::meter::cpu_name;
 use serde::{Deserialize, Serialize};
 
 /// A machine, as far as this process sees it.
@@ -25,7 +26,7 @@ impl Machine {
     /// Describes this machine. What is not known is missing.
     pub fn here() -> Machine {
         Machine {
-            cpu: cpu(),
+            cpu: cpu_name(),
             cpus: available_parallelism().map_or(1, NonZeroUsize::get),
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
                 .ok()
@@ -39,12 +40,6 @@ impl Machine {
     pub fn note_load_after(&mut self) {
         self.load_after = load();
     }
-}
-
-fn cpu() -> Option<String> {
-    let info = fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = info.lines().find(|line| line.starts_with("model name"))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
 }
 
 fn load() -> Option<f64> {

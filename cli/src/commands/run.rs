@@ -46,7 +46,7 @@ pub fn run(args: &RunArgs) -> Result<Done> {
     let jobs = args.plan.jobs.count();
     let (plan, outcomes) = match (&args.units.cache, plan.options.adaptive) {
         (cache, Some(adaptive)) => adaptively(&plan, adaptive, args, cache.as_deref())?,
-        (Some(folder), None) => units::execute(plan, args, folder)?,
+        (Some(folder), None) => units::execute(plan, &args.experiment, jobs, folder)?,
         (None, None) => {
             let outcomes = experiment::execute(&plan, jobs)?;
             (plan, outcomes)

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use holdfast_lab::file;
 use holdfast_lab::keys::Parameters;
 use holdfast_lab::replay::quoted;
+use holdfast_lab::shipped::costs;
 use holdfast_lab::units::{self, Cache, Header, Job, Unit, Units};
 
 use crate::Done;
@@ -134,10 +135,13 @@ fn plan_lines(units: &Units, missing: &[usize], files: &Files) -> Left {
     let cache = Cache::at(&files.cache);
     let cells = units.plan.cells.len();
     let predicted: Vec<Option<f64>> = units.ids[..cells].iter().map(|id| cache.predicted_s(*id)).collect();
+    let plan = &units.plan;
+    let measured = costs().mean_run_s(&plan.experiment.name);
     let mut left = Left {
         text: Header::of(units).line(),
         costs: Vec::new(),
-        expected: units::expected_s(&units.plan),
+        // Work is taken as proportional to the scale.
+        expected: measured.map(|run| run * plan.scale / plan.experiment.scale),
     };
     for index in missing {
         let unit = Unit {

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -30,7 +31,7 @@ pub fn execute_adaptively(plan: &Plan, adaptive: Adaptive, args: &RunArgs, folde
     let units = Units::new(plan.clone(), &args.experiment, extended::build());
     let bar = Bar::counted("runs");
     let progress = |done: Progress<'_>| bar.step(done);
-    let work = work(args, &units, Some(&cache), &progress)?;
+    let work = work(args.plan.jobs.count(), &units, Some(&cache), &progress)?;
     let mut sum = Finished::default();
     let round = |chosen: &[usize], slots: &Slots| -> Result<(), WriteError> {
         let finished = units::fill(chosen, work, slots)?;
@@ -43,13 +44,13 @@ pub fn execute_adaptively(plan: &Plan, adaptive: Adaptive, args: &RunArgs, folde
     Ok(adapted)
 }
 
-/// Runs a plan with a cache, as [`experiment::execute`] does without.
-pub fn execute(plan: Plan, args: &RunArgs, folder: &Path) -> Result<(Plan, Outcomes)> {
+/// Runs a plan of the experiment `target` with a cache, as [`experiment::execute`] does without.
+pub fn execute(plan: Plan, target: &str, jobs: NonZeroUsize, folder: &Path) -> Result<(Plan, Outcomes)> {
     let cache = Cache::open(folder).map_err(Refused::Unwritable)?;
-    let units = Units::new(plan, &args.experiment, extended::build());
+    let units = Units::new(plan, target, extended::build());
     let bar = Bar::of(&units.plan);
     let progress = |done: Progress<'_>| bar.step(done);
-    let work = work(args, &units, Some(&cache), &progress)?;
+    let work = work(jobs, &units, Some(&cache), &progress)?;
     let (outcomes, finished) = bar.while_beating(work.execution.call_off, || units::outcomes(work))?;
     say_finished(finished);
     Ok((units.plan, outcomes))
@@ -74,7 +75,7 @@ pub fn records(args: &RunArgs) -> Result<Done> {
     let bar = Bar::counted("units");
     bar.at(0, chosen.len() as u64, selection.header.experiment.clone());
     let progress = |done: Progress<'_>| bar.step(done);
-    let work = work(args, &selection.units, cache.as_ref(), &progress)?;
+    let work = work(args.plan.jobs.count(), &selection.units, cache.as_ref(), &progress)?;
     let failures = Mutex::new(0_usize);
     let finished = bar.while_beating(work.execution.call_off, || {
         units::run(&chosen, work, &|_, record| {
@@ -190,7 +191,7 @@ impl Output {
 
 /// Returns what runs `units` in virtual time.
 fn work<'w>(
-    args: &RunArgs,
+    jobs: NonZeroUsize,
     units: &'w Units,
     cache: Option<&'w Cache>,
     progress: &'w (dyn Fn(Progress<'_>) + Sync),
@@ -200,7 +201,7 @@ fn work<'w>(
         cache,
         execution: Execution {
             runner: &run::simulate,
-            jobs: args.plan.jobs.count(),
+            jobs,
             call_off: signal::call_off()?,
             progress,
         },

@@ -1,17 +1,20 @@
 //! `holdfast validate`: predictions compared with published figures.
 
+use holdfast_lab::collect;
 use holdfast_lab::options::Options;
-use holdfast_lab::results::path_in;
+use holdfast_lab::quick::{BUDGET_S, Quick};
+use holdfast_lab::results::{Results, path_in};
 use holdfast_lab::sheet::Sheet;
-use holdfast_lab::shipped::{self, EXPERIMENTS};
+use holdfast_lab::shipped::{self, EXPERIMENTS, costs};
 use holdfast_lab::validate::{self, LARGE, Order, SIZE, Validation};
 
 use super::run::finish;
+use super::units;
 use crate::Done;
-use crate::args::{Format, PublishedArgs, ValidateArgs};
+use crate::args::{Format, PublishedArgs, VERSION, ValidateArgs};
 use crate::error::Result;
 use crate::experiment;
-use crate::output::{self, dash, number, optional};
+use crate::output::{self, dash, note, number, optional, say};
 use crate::refused::Refused;
 
 /// The commands of `holdfast validate`.
@@ -51,16 +54,27 @@ fn published(args: &PublishedArgs) -> Result<Done> {
             output::check(Some(&path_in(folder, name)))?;
         }
     }
-    let options = Options {
-        seeds: args.seeds,
-        scale: args.scale,
-        ..Options::default()
+    let quick = if args.quick { Some(choose(&names)?) } else { None };
+    let work: Vec<(String, Options)> = match &quick {
+        Some(quick) => quick
+            .parts
+            .iter()
+            .map(|part| (part.experiment.clone(), part.options()))
+            .collect(),
+        None => {
+            let options = Options {
+                seeds: args.seeds,
+                scale: args.scale,
+                ..Options::default()
+            };
+            names.iter().map(|name| ((*name).to_owned(), options.clone())).collect()
+        }
     };
     let mut all = Vec::new();
     let mut done = Done::Whole;
     let mut written = Ok(());
-    for name in names {
-        let results = experiment::results(name, &options, args.jobs.count(), true)?;
+    for (name, options) in &work {
+        let results = predicted(name, options, args)?;
         match finish(&results) {
             Done::Whole => {}
             worse => done = worse,
@@ -72,6 +86,9 @@ fn published(args: &PublishedArgs) -> Result<Done> {
         let complete = results.complete;
         all.push(results);
         if !complete {
+            if args.cache.is_none() {
+                say!("with --cache DIR the same command would continue");
+            }
             break;
         }
     }
@@ -80,8 +97,57 @@ fn published(args: &PublishedArgs) -> Result<Done> {
         Format::Json => output::json(&validation)?,
         Format::Table => output::line(&shown(&validation))?,
     }
+    match (&quick, args.format) {
+        (Some(quick), Format::Table) => output::line(&format!("\n{}", left_out(quick)))?,
+        (Some(quick), Format::Json) => note!("{}", left_out(quick)),
+        (None, _) => {}
+    }
     written?;
     Ok(done)
+}
+
+/// Chooses what a quick validation of the experiments `names` runs.
+fn choose(names: &[&str]) -> Result<Quick> {
+    let experiments = names.iter().map(|name| experiment::load(name));
+    let experiments: Vec<_> = experiments.collect::<Result<_>>()?;
+    let quick = Quick::choose(&experiments, costs(), BUDGET_S);
+    note!(
+        "about {:.0} s of CPU time, as measured on one CPU of: {}",
+        quick.cpu_s(),
+        costs().cpu
+    );
+    Ok(quick)
+}
+
+/// Runs an experiment, or takes its runs from the cache.
+fn predicted(name: &str, options: &Options, args: &PublishedArgs) -> Result<Results> {
+    let jobs = args.jobs.count();
+    let Some(folder) = &args.cache else {
+        return experiment::results(name, options, jobs, true);
+    };
+    let (plan, outcomes) = units::execute(experiment::plan(name, options)?, name, jobs, folder)?;
+    Ok(collect::results(&plan, &outcomes, name, VERSION))
+}
+
+/// Returns what a quick validation leaves out.
+fn left_out(quick: &Quick) -> String {
+    let mut lines = vec!["Left out of this quick validation:".to_owned()];
+    for part in quick.parts.iter().filter(|part| part.seeds < part.seeds_whole) {
+        let (name, cases) = (&part.experiment, part.cases.join(", "));
+        let (seeds, whole) = (part.seeds, part.seeds_whole);
+        lines.push(format!("- {name}, {cases}: {} of {whole} seeds", whole - seeds));
+    }
+    for left in &quick.left {
+        let cost = match left.cpu_s {
+            Some(seconds) => format!("takes {seconds:.0} s of CPU time"),
+            None => "its cost was not measured".to_owned(),
+        };
+        lines.push(format!("- {}, {}: {cost}", left.experiment, left.case));
+    }
+    if lines.len() == 1 {
+        return "This quick validation leaves nothing out.".to_owned();
+    }
+    lines.join("\n")
 }
 
 /// Returns the tables, the misses first, and what they show.

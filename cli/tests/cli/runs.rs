@@ -159,6 +159,49 @@ fn validate_shows_every_published_figure() {
     assert_eq!(validation["orders"].as_array().expect("a list").len(), 3);
 }
 
+#[test]
+fn a_validation_continues_from_its_cache() {
+    let folder = scratch();
+    let small = [
+        "--seeds", "1", "--scale", "0.002", "--cache", "kept", "--format", "json",
+    ];
+    let run = |of: &str| holdfast_in(folder.path(), &[&["validate", of][..], &small].concat());
+    let (first, again) = (run("kernbench-overcommit"), run("kernbench-overcommit"));
+    assert_eq!((first.status, again.status), (0, 0), "{}{}", first.err, again.err);
+    assert_eq!(first.out, again.out);
+    assert!(again.err.contains("0 units run, 6 from the cache"), "{}", again.err);
+}
+
+#[test]
+fn a_quick_validation_says_what_it_leaves_out() {
+    let ran = holdfast(&["validate", "--quick", "avic-netperf"]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(
+        ran.err.contains("s of CPU time, as measured on one CPU of: "),
+        "{}",
+        ran.err
+    );
+    assert!(
+        ran.out.contains("This quick validation leaves nothing out."),
+        "{}",
+        ran.out
+    );
+    let both = holdfast(&["validate", "--quick", "--seeds", "1"]);
+    assert_eq!((both.status, both.out.as_str()), (2, ""), "{}", both.err);
+}
+
+#[test]
+fn every_experiment_has_a_measured_cost_and_a_cache_without_records_has_none() {
+    let list = holdfast(&["list", "--format", "json"]).json();
+    let experiments = list["experiments"].as_array().expect("a list");
+    assert!(experiments.iter().all(|it| it["cpu_seconds"].as_f64() > Some(0.0)));
+    let folder = scratch();
+    let ran = holdfast_in(folder.path(), &["list", "--costs", "."]);
+    assert_eq!(ran.status, 1, "{}", ran.err);
+    assert!(ran.out.ends_with("experiment,case,variant,cpu_s\n"), "{}", ran.out);
+    assert!(ran.err.contains("cells have no record of this build"), "{}", ran.err);
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_leaves_nothing_behind_and_the_results_are_shown() {

@@ -157,7 +157,6 @@ names file, line and key, what was found and what was expected.
 | `better` | `lower` or `higher` | by the metric | Which direction is better. |
 | `seeds` | a whole number | `5` | Runs of each cell. `--seeds` overrides it. |
 | `scale` | a number above 0, up to 1 | `1` | Share of the full-size work. `--scale` overrides it. |
-| `cpu_seconds` | a number | none | CPU time that all runs took once. `holdfast list` shows it, and `submit` divides by it what no record predicts. |
 
 With `scale` below 1 each workload does that share of its work. Elapsed times are divided by the scale, so that they
 compare with published figures. Throughput is a rate and is not divided. In a small run the beginning and the end

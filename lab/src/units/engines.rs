@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 
-use crate::plan::Plan;
 use crate::replay::quoted;
 
 /// Returns how many shards a cluster gets for units of these predicted CPU times in seconds. `expected`: the time of a
@@ -23,17 +22,6 @@ pub fn shards(costs: &[Option<f64>], expected: Option<f64>) -> u32 {
         (unit * costs.len() as f64 / SHARD_S).ceil().min(SHARDS_MAX)
     });
     shards.clamp(1.0, costs.len().max(1) as f64) as u32
-}
-
-/// Returns the CPU time in seconds of a unit of `plan`, as far as its experiment states one (`cpu_seconds`).
-pub fn expected_s(plan: &Plan) -> Option<f64> {
-    let experiment = &plan.experiment;
-    let swept: usize = experiment.sweeps.iter().map(|sweep| sweep.values.len()).product();
-    let cells = experiment.cases.len() * experiment.variants.len() * swept;
-    let units = (cells * experiment.seeds as usize).max(1) as f64;
-    experiment
-        .cpu_seconds
-        .map(|all| all / units * plan.scale / experiment.scale)
 }
 
 /// End of a script for Slurm. A process that was killed, as for lack of memory, or that crashed begins again, up to

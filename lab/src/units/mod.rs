@@ -33,7 +33,7 @@ use crate::extensions::Extensions;
 use crate::plan::Plan;
 
 pub use cache::Cache;
-pub use engines::{Job, expected_s, shards};
+pub use engines::{Job, shards};
 pub use header::{Header, PLAN_SCHEMA, UNIT_SCHEMA, Unit};
 pub use merge::{Gathered, Inputs, Merged, Rules, inputs, merge};
 pub use record::{RECORD_SCHEMA, Record};

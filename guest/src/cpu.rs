@@ -191,6 +191,8 @@ pub(crate) struct CpuState {
     pub(crate) contended: [Local; LockClass::COUNT],
     /// Nanoseconds of these waits, by class.
     pub(crate) waited: [Local; LockClass::COUNT],
+    /// Nanoseconds for which this CPU held spinlocks of each class.
+    pub(crate) held: [Local; LockClass::COUNT],
     /// Nanoseconds that the other acquisitions took.
     pub(crate) at_once: Local,
     /// Which of the other CPUs it has fetched cache lines from last, in turn.
@@ -221,6 +223,7 @@ impl CpuState {
             acquired: core::array::from_fn(|_| Local::default()),
             contended: core::array::from_fn(|_| Local::default()),
             waited: core::array::from_fn(|_| Local::default()),
+            held: core::array::from_fn(|_| Local::default()),
             at_once: Local::default(),
             fetched_from: Local32::new(0),
             caches: Local32::new(0),
@@ -253,7 +256,7 @@ impl CpuState {
 
     /// Sets the counters of events and of locks by class to zero.
     pub(crate) fn zero_statistics(&self) {
-        let locks = [&self.acquired, &self.contended, &self.waited];
+        let locks = [&self.acquired, &self.contended, &self.waited, &self.held];
         locks.into_iter().flatten().for_each(|counter| counter.set(0));
         self.events.iter().for_each(|counter| counter.set(0));
     }

@@ -23,8 +23,11 @@ pub(crate) fn statistics<M: Machine>(kernel: &Kernel<M>, counter: &mut dyn FnMut
             counter(format!("lock.{}.acquired", class.name()), acquired);
             counter(format!("lock.{}.contended", class.name()), contended);
             let waited: u64 = system.cpus.iter().map(|cpu| cpu.waited[class as usize].get()).sum();
-            if waited > 0 {
-                counter(format!("lock.{}.waited_ns", class.name()), waited);
+            let held: u64 = system.cpus.iter().map(|cpu| cpu.held[class as usize].get()).sum();
+            for (what, ns) in [("waited", waited), ("held", held)] {
+                if ns > 0 {
+                    counter(format!("lock.{}.{what}_ns", class.name()), ns);
+                }
             }
         }
         all_acquired += acquired;
@@ -51,5 +54,6 @@ pub(crate) fn publish<M: Machine>(kernel: &Kernel<M>) {
         counter("lock.at_once_ns".into(), at_once);
     }
     counter("guest.numa_nodes".into(), u64::from(system.numa.count));
+    counter("guest.cpus".into(), u64::from(system.cpus.count()));
     counter(format!("guest.lock.{}", system.chosen.get().lock.name()), 1);
 }

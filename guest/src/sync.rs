@@ -66,6 +66,10 @@ pub(crate) struct SpinGuard<'a, T, M: Machine> {
     enable: bool,
     /// CPU that took the lock before.
     before: Holder,
+    /// The class that the lock stands for.
+    class: LockClass,
+    /// When this CPU took the lock, in nanoseconds.
+    since: u64,
 }
 
 impl<T, M: Machine> SpinLock<T, M> {
@@ -130,13 +134,15 @@ impl<T, M: Machine> SpinLock<T, M> {
         on.cpu.lock_acquired(self.lock.word());
         on.cpu.lock_class(self.lock.word(), class);
         let contended = on.cpu.contentions() != before;
-        let taken = on.cpu.lock_clock_ns().saturating_sub(begun);
-        on.local.count_lock(class, contended, taken);
+        let since = on.cpu.lock_clock_ns();
+        on.local.count_lock(class, contended, since.saturating_sub(begun));
         SpinGuard {
             lock: self,
             on,
             enable,
             before: self.holder.replace(on.take_caches()),
+            class,
+            since,
         }
     }
 
@@ -154,6 +160,8 @@ impl<T, M: Machine> SpinLock<T, M> {
             on,
             enable: false,
             before: self.holder.get(),
+            class: self.class,
+            since: on.cpu.lock_clock_ns(),
         }
     }
 }
@@ -166,9 +174,17 @@ impl<T, M: Machine> SpinGuard<'_, T, M> {
         self
     }
 
+    /// Adds the time since the lock was taken to that of its class.
+    #[inline]
+    fn count_held(&self) {
+        let held = self.on.cpu.lock_clock_ns().saturating_sub(self.since);
+        self.on.local.held[self.class as usize].add(held);
+    }
+
     /// Leaves the lock held. The next task on this CPU [takes it over](SpinLock::take_over).
     pub(crate) fn leave(self) {
         self.lock.left_to.set(self.on.id.0 + 1);
+        self.count_held();
         core::mem::forget(self);
     }
 }
@@ -196,6 +212,7 @@ impl<T, M: Machine> Drop for SpinGuard<'_, T, M> {
     #[inline]
     fn drop(&mut self) {
         let (lock, on) = (&self.lock.lock, self.on);
+        self.count_held();
         on.cpu.lock_released(lock.word());
         lock.unlock(on.system.chosen.get().lock, &on.cpu);
         on.local.preempt_count.sub(1);

@@ -60,6 +60,7 @@ pub fn explain(args: &ExplainArgs) -> Result<Done> {
                 output::line(MORE)?;
             } else {
                 output::line(&locks(&rows, args.all))?;
+                output::line(&utilization(&rows, args.all))?;
                 output::line(&blocked(&rows))?;
             }
             if args.by_seed {
@@ -304,6 +305,39 @@ fn locks(rows: &[&Row], all: bool) -> String {
         })
     });
     format!("\n{}", titled(corner, &sheet))
+}
+
+/// Smallest utilization of a lock class that the table shows, in percent.
+const UTILIZATION_MIN: f64 = 0.5;
+
+/// Returns the table of how much of the time locks are held and waited for: the classes that are used most, or `all`.
+fn utilization(rows: &[&Row], all: bool) -> String {
+    let mut classes: Vec<(&str, f64)> = Vec::new();
+    for lock in rows.iter().flat_map(|row| &row.locks) {
+        let Some(held) = lock.held_percent else {
+            continue;
+        };
+        let most = held.max(lock.waited_percent.unwrap_or(0.0));
+        match classes.iter_mut().find(|(class, _)| *class == lock.class) {
+            Some((_, known)) => *known = known.max(most),
+            None => classes.push((&lock.class, most)),
+        }
+    }
+    classes.retain(|(_, most)| all || *most > UTILIZATION_MIN);
+    classes.sort_by(|a, b| b.1.total_cmp(&a.1));
+    if classes.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> = classes.iter().map(|(class, _)| (*class).to_owned()).collect();
+    let corner = "held, waited for, % of the time";
+    let sheet = by_guest(corner, rows, &names, |index, row| {
+        let lock = row.locks.iter().find(|lock| lock.class == names[index]);
+        let shares = lock.and_then(|lock| lock.held_percent.zip(lock.waited_percent));
+        dash(shares, |(held, waited)| format!("{held:.1}, {waited:.1}"))
+    });
+    let note =
+        "Held: 100 % is one lock of the class that is always held. Waited for: 100 % is one CPU that always waits.";
+    format!("\n{}\n{}", titled(corner, &sheet), output::wrapped(note))
 }
 
 /// Returns the histogram of the times for which waiters were halted for a lock, or nothing if none halted.

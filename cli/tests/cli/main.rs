@@ -28,5 +28,6 @@ mod testhost;
 mod trace;
 #[cfg(target_os = "linux")]
 mod units;
+mod walk;
 #[cfg(not(feature = "real-host"))]
 mod without_real_host;

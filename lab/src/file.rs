@@ -151,12 +151,13 @@ fn folder(path: &Path) -> &Path {
     }
 }
 
-/// Returns the file that a user means by `--out PLACE`. It is `place` itself if that is a file, or will be one: its name
-/// ends as `name` does, as in `.json`. Otherwise `place` is a folder, in which the file is called `name`.
+/// Returns the file that a user means by `--out PLACE`. It is `place` itself if that ends as `name` does, as in `.json`,
+/// or is a device. Otherwise `place` is a folder, in which the file is called `name`: a file that is there and ends
+/// otherwise is not one to replace.
 pub fn placed(place: &Path, name: &Path) -> PathBuf {
-    let is_there = place.exists() && !place.is_dir();
+    let is_device = place.exists() && !place.is_dir() && !place.is_file();
     let is_folder = place.is_dir() || place.as_os_str().to_string_lossy().ends_with('/');
-    if is_there || (!is_folder && place.extension() == name.extension()) {
+    if is_device || (!is_folder && place.extension() == name.extension()) {
         place.to_owned()
     } else {
         place.join(name)
@@ -342,6 +343,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
         fs::write(at("there"), "").expect("writable");
+        fs::write(at("there.json"), "").expect("writable");
         fs::create_dir(at("old.json")).expect("writable");
         let name = Path::new("x.results.json");
         for (place, expected) in [
@@ -349,7 +351,8 @@ mod tests {
             ("new.d", "new.d/x.results.json"),
             ("old.json", "old.json/x.results.json"),
             ("mine.json", "mine.json"),
-            ("there", "there"),
+            ("there", "there/x.results.json"),
+            ("there.json", "there.json"),
         ] {
             assert_eq!(placed(&at(place), name), at(expected), "{place}");
         }

@@ -38,8 +38,8 @@ pub fn percent(share: f64) -> String {
 }
 
 /// Returns the table of `cases`, whose metric and unit are the same. Columns without content are left out, and the name
-/// of the only guest.
-pub fn results(cases: &[&Case]) -> Sheet {
+/// of the guest if it is `alone` in the results.
+pub fn results(cases: &[&Case], alone: bool) -> Sheet {
     let mean = cases
         .first()
         .map_or_else(String::new, |case| format!("{}, {}", case.metric, case.unit));
@@ -57,7 +57,10 @@ pub fn results(cases: &[&Case]) -> Sheet {
     ];
     let mut sheet = Sheet::new(heads, 3);
     sheet.rows = cases.iter().map(|case| result_row(case).to_vec()).collect();
-    sheet.with_content().without_one("guest")
+    match alone {
+        true => sheet.with_content().without_one("guest"),
+        false => sheet.with_content(),
+    }
 }
 
 /// Returns the cells of `results` by metric and unit, in their order.
@@ -130,7 +133,11 @@ pub fn services(results: &Results) -> Sheet {
         let of = [case.case.clone(), case.variant.clone(), case.vm.clone()];
         sheet.rows.push(of.into_iter().chain(figures).collect());
     }
-    sheet.without_one("case")
+    let sheet = sheet.without_one("case");
+    match only_guest(results) {
+        Some(_) => sheet.without_one("guest"),
+        None => sheet,
+    }
 }
 
 /// Explanation of what users measure.

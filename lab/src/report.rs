@@ -155,10 +155,11 @@ fn table(results: &Results) -> Markup {
     html! {
         section {
             h2 { "Results" }
+            @let alone = display::only_guest(results).is_some();
             @for cases in kinds(results) {
                 @let published = cases.iter().any(|case| case.published.is_some());
                 @let and = if published { " and published" } else { "" };
-                (foldable(&format!("{}, {}{and}", cases[0].metric, result_kind(results)), &display::results(&cases)))
+                (foldable(&format!("{}, {}{and}", cases[0].metric, result_kind(results)), &display::results(&cases, alone)))
             }
             @for line in also_published(results) {
                 p { (line) }

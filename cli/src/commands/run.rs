@@ -186,9 +186,12 @@ pub fn print(plan: &Plan, results: &Results, filter: &Filter) -> Result<()> {
         }
         output::line("")?;
     }
-    for cases in display::kinds(&shown) {
-        output::line(&output::sheet(&display::results(&cases)))?;
-    }
+    let alone = display::only_guest(&shown).is_some();
+    let tables = display::kinds(&shown);
+    let tables = tables
+        .iter()
+        .map(|cases| output::sheet(&display::results(cases, alone)));
+    output::line(&tables.collect::<Vec<_>>().join("\n\n"))?;
     if !shown.totals.is_empty() {
         let totals = output::sheet(&display::totals(&shown));
         output::line(&format!("\n{totals}\n{}", output::wrapped(display::TOTALS_NOTE)))?;
@@ -225,7 +228,7 @@ pub fn print(plan: &Plan, results: &Results, filter: &Filter) -> Result<()> {
 
 /// Returns the table of what the users of the guests measure, below its name.
 fn services(results: &Results) -> String {
-    let sheet = output::sheet(&display::services(results).without_one("guest"));
+    let sheet = output::sheet(&display::services(results));
     format!(
         "\n{}:\n\n{sheet}\n{}",
         display::SERVICES,
@@ -236,12 +239,13 @@ fn services(results: &Results) -> String {
 /// Returns the matrix of comparisons, and that of latencies if there is one, each below its verdict.
 pub fn compared(found: &Compared) -> String {
     let latency = found.latency.as_ref();
-    let latency = latency.map(|latency| format!("\n\n{}. {}", display::matrix::LATENCY, table(latency)));
-    table(&found.matrix) + &latency.unwrap_or_default()
+    let latency = latency.map(|latency| format!("\n\n{}", table(&format!("{}. ", display::matrix::LATENCY), latency)));
+    table("", &found.matrix) + &latency.unwrap_or_default()
 }
 
-fn table(matrix: &Matrix) -> String {
+/// Returns a matrix below its verdict, which begins with `head`.
+fn table(head: &str, matrix: &Matrix) -> String {
     let sheet = output::sheet(&display::matrix::matrix(matrix));
     let [sentence, note] = [compare::sentence(matrix), display::matrix::note(matrix)];
-    format!("{}\n\n{sheet}\n{}", output::wrapped(&sentence), output::wrapped(&note))
+    format!("{}\n\n{sheet}\n{}", output::wrapped(&format!("{head}{sentence}")), output::wrapped(&note))
 }

@@ -60,7 +60,7 @@ fn an_operator_gets_from_a_new_file_to_an_answer() {
         "p99, ms",
         "Against \"as-it-is\": ",
         "Slowest hundredth of the operations (p99). Against \"as-it-is\": ",
-        "pinned      db to 0-1,4-5, on 2 cores of 1 socket",
+        "pinned      db to 0-1, on 2 cores of 1 socket",
     ] {
         assert!(ran.out.contains(words), "{words}: {}", ran.out);
     }

@@ -47,6 +47,46 @@ def test_what_operators_measure_has_a_row_for_each_guest(results: holdfast.Resul
     assert any(name.startswith("exits_per_second.") for name in frame.columns)
 
 
+MIXED = """
+name = "mixed"
+title = "guests whose users ask different questions"
+metric = "own"
+seeds = 2
+scale = 0.001
+[[vm]]
+name = "db"
+vcpus = 2
+workload = "pgbench"
+work = 10
+[[vm]]
+name = "builder"
+vcpus = 2
+workload = "kernbench"
+[[variants]]
+name = "as it is"
+[[variants]]
+name = "tickets"
+set = { "vm.*.lock" = "ticket" }
+"""
+
+
+def test_each_guest_has_the_metric_of_its_users(tmp_path: Path) -> None:
+    path = tmp_path / "mixed.toml"
+    path.write_text(MIXED, encoding="utf-8")
+    results = holdfast.experiment(path).run()
+    for row in results.samples():
+        if row["vm"] == "db":
+            assert row["unit"] == "transactions/s" and row["rate"] == row["value"]
+            assert 0 < row["p50_ms"] <= row["p99_ms"]
+        else:
+            assert row["unit"] == "s" and row["rate"] is row["p99_ms"] is None
+    for row in results.summary():
+        shown = [row["mean throughput, transactions/s"], row["mean elapsed, s"], row["p99, ms"]]
+        assert [value is None for value in shown] == ([False, True, False] if row["vm"] == "db" else [True, False, True])
+    compared = results.compare(metric="p99")
+    assert {row["vm"] for row in compared.rows} == {"db"} and compared.rows[0]["unit"] == "ms"
+
+
 def test_values_of_a_sweep_are_what_they_are_elsewhere() -> None:
     base = holdfast.experiment("kernbench-overcommit").only(case="1x")
     lists = base.sweep({"vm.*.affinity": ["0-1,3", [2, 3]]}).arguments()

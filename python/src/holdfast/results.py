@@ -404,12 +404,17 @@ class Results:
             values = (case.get("service") or {}).get(name, [])
             return sum(values) / len(values) if values else None
 
+        def named(case: dict[str, Any]) -> str:
+            return f"mean {case['metric']}, {case['unit']}"
+
+        # Guests can have different metrics.
+        means = dict.fromkeys(named(case) for case in self.document["cases"])
         return [
             {
                 "case": case["case"],
                 "variant": case["variant"],
                 "vm": case["vm"],
-                f"mean {case['metric']}, {case['unit']}": case["mean"],
+                **{name: case["mean"] if name == named(case) else None for name in means},
                 "sd": case["sd"],
                 "median": case["median"],
                 "min": case["min"],

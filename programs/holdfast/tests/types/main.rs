@@ -17,6 +17,7 @@ mod poison;
 #[cfg(target_os = "linux")]
 mod quota;
 mod rwlock;
+mod surface;
 
 use std::thread;
 

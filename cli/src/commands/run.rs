@@ -247,5 +247,9 @@ pub fn compared(found: &Compared) -> String {
 fn table(head: &str, matrix: &Matrix) -> String {
     let sheet = output::sheet(&display::matrix::matrix(matrix));
     let [sentence, note] = [compare::sentence(matrix), display::matrix::note(matrix)];
-    format!("{}\n\n{sheet}\n{}", output::wrapped(&format!("{head}{sentence}")), output::wrapped(&note))
+    format!(
+        "{}\n\n{sheet}\n{}",
+        output::wrapped(&format!("{head}{sentence}")),
+        output::wrapped(&note)
+    )
 }

@@ -163,6 +163,9 @@ pub fn exit_name(isa: u32, reason: u32) -> Option<String> {
 /// Returns the reason and the kind of hardware (see [`exit_name`]) that a name stands for.
 #[must_use]
 pub fn exit_reason(name: &str) -> Option<(u32, u32)> {
+    if let Some(mnemonic) = name.strip_prefix("EXIT_") {
+        return mnemonic_reason(mnemonic);
+    }
     let in_table = |table: &[(u32, &str)]| table.iter().find(|row| row.1 == name).map(|row| row.0);
     if let Some(reason) = in_table(VMX) {
         return Some((reason, 1));
@@ -186,9 +189,44 @@ pub fn exit_reason(name: &str) -> Option<(u32, u32)> {
     Some((0x40 + vector as u32, 2))
 }
 
+/// Returns the reason that `trace-cmd report` names for SVM: `EXIT_` and AMD's mnemonic.
+fn mnemonic_reason(mnemonic: &str) -> Option<(u32, u32)> {
+    let name = match mnemonic {
+        "INTR" => "interrupt".to_owned(),
+        "VMMCALL" => "hypercall".to_owned(),
+        "IOIO" => "io".to_owned(),
+        "TR_READ" => "read_rt".to_owned(),
+        "TR_WRITE" => "write_rt".to_owned(),
+        "ERR" => "invalid_guest_state".to_owned(),
+        other => match (other.strip_suffix("_READ"), other.strip_suffix("_WRITE")) {
+            (Some(table), _) => format!("read_{}", table.to_lowercase()),
+            (_, Some(table)) if table != "CR0_SEL" => format!("write_{}", table.to_lowercase()),
+            _ => other.to_lowercase(),
+        },
+    };
+    exit_reason(&name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::{exit_name, exit_reason};
+
+    #[test]
+    fn mnemonics_of_trace_cmd_stand_for_reasons_of_svm() {
+        for (name, reason) in [
+            ("EXIT_INTR", 0x60),
+            ("EXIT_MSR", 0x7c),
+            ("EXIT_HLT", 0x78),
+            ("EXIT_IOIO", 0x7b),
+            ("EXIT_NPF", 0x400),
+            ("EXIT_GDTR_READ", 0x67),
+            ("EXIT_CR0_SEL_WRITE", 0x65),
+            ("EXIT_READ_CR3", 3),
+        ] {
+            assert_eq!(exit_reason(name), Some((reason, 2)), "{name}");
+        }
+        assert_eq!(exit_reason("EXIT_EXIT_HLT"), None);
+    }
 
     #[test]
     fn each_name_stands_for_its_reason() {

@@ -9,6 +9,10 @@
 //! A name may have spaces and brackets: a line is recognized by its CPU in brackets that a time follows. Lines without
 //! one are not events, for instance those of a call chain.
 //!
+//! Text has less than the file that it was printed from. `perf script` leaves out events that came while the CPU was in
+//! the context of a guest (`PERF_RECORD_MISC_GUEST_KERNEL`), wakeups by interrupts among them. `trace-cmd report` leaves
+//! out the vCPU of `kvm_exit`.
+//!
 //! `what.rs` reads what an event prints.
 
 mod what;

@@ -9,9 +9,9 @@
 //! A name may have spaces and brackets: a line is recognized by its CPU in brackets that a time follows. Lines without
 //! one are not events, for instance those of a call chain.
 //!
-//! Text has less than the file that it was printed from. `perf script` leaves out events that came while the CPU was in
-//! the context of a guest (`PERF_RECORD_MISC_GUEST_KERNEL`), wakeups by interrupts among them. `trace-cmd report` leaves
-//! out the vCPU of `kvm_exit`.
+//! Text has less than the file that it was printed from. `perf script` leaves out events that came while the CPU was
+//! in the context of a guest (`PERF_RECORD_MISC_GUEST_KERNEL`), wakeups by interrupts among them. `trace-cmd report`
+//! leaves out the vCPU of `kvm_exit`.
 //!
 //! `what.rs` reads what an event prints.
 
@@ -129,6 +129,18 @@ fn line(text: &str) -> Option<Line<'_>> {
     None
 }
 
+/// Whether a whole number follows the CPU: trace-cmd prints the times of most clocks so.
+fn is_without_unit(text: &str) -> bool {
+    text.match_indices('[').any(|(open, _)| {
+        let Some((cpu, after)) = text[open + 1..].split_once(']') else {
+            return false;
+        };
+        let time = word(after).0.strip_suffix(':').unwrap_or_default();
+        let are_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        are_digits(cpu.trim()) && are_digits(time)
+    })
+}
+
 /// Reads a line that says that events are lost: `CPU:3 [LOST 12 EVENTS]`, `CPU:3 [12 EVENTS DROPPED]`.
 fn lost(text: &str) -> Option<(u32, Option<u64>)> {
     let (cpu, what) = text.trim().strip_prefix("CPU:")?.split_once(" [")?;
@@ -201,6 +213,10 @@ pub(super) fn read(input: BufReader<impl Input + 'static>) -> Result<Recording, 
         } else if line(&found).is_some() {
             text.first = true;
             break;
+        } else if is_without_unit(&found) {
+            let what = "text with times that have no unit (of the clocks boot, counter, x86-tsc: read the file that it was \
+                        printed from)";
+            return Err(ReadError::new(text.offset, Fault::Unsupported(what.into())));
         } else {
             with_preface |= preface(&found, &mut header);
         }

@@ -261,6 +261,11 @@ fn what_is_no_recording_is_refused_by_its_kind() {
     assert!(refused(b"\x1f\x8b\x08").ends_with("decompress it first"));
     assert!(refused(b"Dear operator,\n\nall is well.\n").ends_with("text without an event"));
     assert!(refused(b"\x7fELF\x02").ends_with("a program"));
+    let of_boot = refused(b"cpus=2\n sleep-193 [001]5784435940962: sched_switch: a:1 [120] R ==> b:2 [120]\n");
+    assert!(
+        of_boot.starts_with("at byte 7: text with times that have no unit"),
+        "{of_boot}"
+    );
     let zeros = std::fs::File::open("/dev/zero").expect("Linux has it");
     assert!(read(zeros).is_err());
 }

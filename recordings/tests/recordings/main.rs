@@ -5,4 +5,5 @@ mod dat;
 mod fuzz;
 mod perf;
 mod stream;
+mod testhost;
 mod text;

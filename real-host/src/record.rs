@@ -58,6 +58,11 @@ const WANTED: [&str; 17] = [
 const CLOCKS: [&str; 3] = ["mono", "boot", "global"];
 /// Interval between two reads of the kernel's buffers.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// Longest time between a reading of the run delays, which are compared with the trace, and its begin or end. On a busy
+/// host other threads run in between: then they are read again.
+const NEAR: Duration = Duration::from_millis(10);
+/// Readings of the run delays before any distance is taken.
+const TRIES: u32 = 50;
 /// Name of the file of events in the folder.
 const TRACE: &str = "trace.dat";
 /// Name of the file with the [`Report`] in the folder.
@@ -153,12 +158,24 @@ fn recorded(
     }
     let mut taken = Snapshot::new(machine.root);
     taken.all(&work.join("before"));
-    // The last reading before the events: run delays of schedstat are compared with the trace.
-    taken.run_delays(&work.join("before"));
     let own_before = own_cpu_ns(machine.root);
-    let start = Instant::now();
-    instance.set("tracing_on", "1")?;
     let mut buffer = vec![0; page * spool::PAGES_AT_ONCE];
+    let mut tries = 0;
+    let (start, delays, begin_off) = loop {
+        let read = Instant::now();
+        let delays = taken.run_delays();
+        instance.set("tracing_on", "1")?;
+        let start = Instant::now();
+        tries += 1;
+        if start - read < NEAR || tries == TRIES {
+            break (start, delays, start - read);
+        }
+        instance.set("tracing_on", "0")?;
+        for index in 0..cpus.len() {
+            while instance.read(index, page, &mut buffer)? > 0 {}
+        }
+    };
+    taken.keep(&delays, &work.join("before"));
     let end = start + settings.length;
     let interrupted = loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -168,9 +185,18 @@ fn recorded(
         thread::sleep(left.min(INTERVAL));
         drain(instance, &mut spools, &mut buffer, work)?;
     };
+    tries = 0;
+    let (delays, read) = loop {
+        let read = Instant::now();
+        let delays = taken.run_delays();
+        tries += 1;
+        if read.elapsed() < NEAR || tries == TRIES {
+            break (delays, read);
+        }
+    };
     instance.set("tracing_on", "0")?;
-    let length = start.elapsed();
-    taken.run_delays(work);
+    let (length, end_off) = (start.elapsed(), read.elapsed());
+    taken.keep(&delays, work);
     drain(instance, &mut spools, &mut buffer, work)?;
     let own_cpu_ns = own_cpu_ns(machine.root).saturating_sub(own_before);
     let counts = spools.iter().map(|(cpu, spool)| {
@@ -193,7 +219,8 @@ fn recorded(
     Ok(Report {
         kernel: metadata::release(machine.root),
         clock,
-        length_ns: u64::try_from(length.as_nanos()).unwrap_or(u64::MAX),
+        length_ns: nanos(length),
+        delays_off_ns: [begin_off, end_off].map(nanos),
         interrupted,
         missing,
         unreadable: taken.unreadable(),
@@ -235,6 +262,10 @@ fn write(path: &Path, metadata: &Metadata, spools: &[(u32, Spool)]) -> Result<u6
         Ok(file.metadata()?.len())
     };
     write().map_err(RecordError::of(path))
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Returns the CPU time in ns that this process has used, or 0 if the kernel does not count it.

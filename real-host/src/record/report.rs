@@ -16,6 +16,9 @@ pub struct Report {
     pub clock: String,
     /// Length of the recording in ns.
     pub length_ns: u64,
+    /// Times in ns between the reading of `schedstat` and the begin of the events, and between its second reading and
+    /// their end.
+    pub delays_off_ns: [u64; 2],
     /// A signal ended the recording before its time.
     pub interrupted: bool,
     /// Events that this kernel lacks.

@@ -137,11 +137,26 @@ impl<'r> Snapshot<'r> {
         }
     }
 
-    /// Copies into `to` what changes most: `schedstat` of the VMs' threads.
-    pub(super) fn run_delays(&mut self, to: &Path) {
-        for (process, threads) in self.vms.clone() {
-            for thread in threads {
-                self.copy(&format!("proc/{process}/task/{thread}/schedstat"), to);
+    /// Returns the `schedstat` of the VMs' threads, with their paths below the root.
+    pub(super) fn run_delays(&self) -> Vec<(String, Vec<u8>)> {
+        let threads = self
+            .vms
+            .iter()
+            .flat_map(|(process, threads)| threads.iter().map(move |thread| (process, thread)));
+        let paths = threads.map(|(process, thread)| format!("proc/{process}/task/{thread}/schedstat"));
+        // A thread that has ended has none.
+        paths
+            .filter_map(|path| fs::read(self.root.join(&path)).ok().map(|text| (path, text)))
+            .collect()
+    }
+
+    /// Writes `delays` below `to`, in place of earlier ones.
+    pub(super) fn keep(&mut self, delays: &[(String, Vec<u8>)], to: &Path) {
+        for (path, text) in delays {
+            let into = to.join(path);
+            let written = fs::create_dir_all(into.parent().unwrap_or(to)).and_then(|()| fs::write(into, text));
+            if let Err(error) = written {
+                self.refused.insert(format!("/{path}: {error}"));
             }
         }
     }
@@ -262,8 +277,8 @@ impl<'r> Snapshot<'r> {
         }
     }
 
-    /// Copies the file at `path` below the root to the same path below `to`, up to a limit on its size. A file that does
-    /// not exist is left out.
+    /// Copies the file at `path` below the root to the same path below `to`, up to a limit on its size. A file that
+    /// does not exist is left out.
     fn copy(&mut self, path: &str, to: &Path) {
         if self.files >= FILES_MAX {
             return;

@@ -157,7 +157,9 @@ fn run_delays_are_those_next_to_the_events() {
     delays("1 1 1\n");
     taken.all(folder.path());
     delays("2 2 2\n");
-    taken.run_delays(folder.path());
+    let read = taken.run_delays();
+    delays("4 4 4\n");
+    taken.keep(&read, folder.path());
     assert_eq!(copied(), "2 2 2\n");
     delays("3 3 3\n");
     taken.all(folder.path());

@@ -12,7 +12,7 @@ const RECORDS_MAX: usize = 1_500_000;
 /// A stretch of time, in ns from the begin of the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span<T> {
-    /// Begin.
+    /// Begin of the stretch.
     pub from: u64,
     /// End, after the begin.
     pub to: u64,
@@ -25,7 +25,7 @@ pub struct Span<T> {
 pub struct CpuPicture {
     /// Its number in Linux.
     pub cpu: u32,
-    /// Who had it. Without a name: nobody.
+    /// Who had it. Without a name: no thread.
     pub spans: Vec<Span<Option<String>>>,
 }
 
@@ -115,8 +115,8 @@ impl Window {
     pub fn picture(self, begin: u64, books: &Books, beside: &Beside) -> Picture {
         let names = Names { books, beside };
         let moved = |span: &Span<Occupant>| Span {
-            from: span.from - begin,
-            to: span.to - begin,
+            from: span.from.saturating_sub(begin),
+            to: span.to.saturating_sub(begin),
             what: names.occupant(span.what),
         };
         let cpus = self.cpus.iter().map(|(cpu, spans)| CpuPicture {
@@ -128,13 +128,13 @@ impl Window {
             let mut moments: Vec<(u64, String)> = window
                 .moments
                 .iter()
-                .map(|(at, moment)| (at - begin, names.moment(*moment)))
+                .map(|(at, moment)| (at.saturating_sub(begin), names.moment(*moment)))
                 .collect();
             moments.sort();
             let book = &books.vcpus[vcpu.0 as usize];
             let spans = window.spans.iter().map(|span| Span {
-                from: span.from - begin,
-                to: span.to - begin,
+                from: span.from.saturating_sub(begin),
+                to: span.to.saturating_sub(begin),
                 what: span.what,
             });
             let picture = VcpuPicture {

@@ -131,7 +131,8 @@ pub fn figures(account: &Account) -> Sheet {
     sheet
 }
 
-/// Returns a table of the named times of each VM: at most `rows` of each. `most`: shares of the times, or of the counts.
+/// Returns a table of the named times of each VM: at most `rows` of each. `by_time`: shares are of the times, not of the
+/// counts.
 fn named<'a>(
     account: &'a Account,
     heads: [&str; 4],
@@ -246,7 +247,7 @@ pub fn warnings(account: &Account) -> Vec<String> {
     if account.names_without_entry > 0 {
         let threads = account.names_without_entry;
         warnings.push(format!(
-            "{threads} threads have the name of a vCPU and never entered a guest: they are not counted"
+            "{threads} threads have the name of a vCPU and did not run, or entered no guest: they are not counted"
         ));
     }
     if account.vms.iter().any(|vm| vm.process.is_none()) {

@@ -196,18 +196,19 @@ impl<'t> Writer<'t> {
                 self.row(at, 4, index, tid, ended(at, false));
                 continue;
             }
-            let Some((index, runs)) = self.next_run(vcpu, at) else {
-                continue;
-            };
+            let runs = self.next_run(vcpu, at);
+            // Where it never ran again, the pCPU that it waited for is not known.
+            let index = runs.map_or(0, |(index, _)| index);
+            let target = runs.map_or(u32::MAX, |(index, _)| self.timeline.pcpus[index].number);
             let waker = self.on(index, at);
             let what = What::Waking {
                 woken: tid,
                 name: self.name(tid),
-                target: self.timeline.pcpus[index].number,
+                target,
                 queued: false,
             };
             self.row(at, 2, index, waker, what);
-            if halted {
+            if let Some((_, runs)) = runs.filter(|_| halted) {
                 self.row(runs, 4, index, tid, ended(runs, true));
             }
         }

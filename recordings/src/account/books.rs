@@ -1,6 +1,6 @@
 //! The books: what the steps of a recording add up to.
 
-use super::tally::{Capped, HostThread, Tally};
+use super::tally::{Capped, HostThread, Tally, add};
 use crate::event::{Name, Tid};
 use crate::hosts::names::Role;
 use crate::timeline::{How, Occupant, Sink, State, Step, VcpuIndex, reasons};
@@ -19,7 +19,7 @@ pub struct Book {
     pub number: Option<u32>,
     /// Its process, if known.
     pub process: Option<Tid>,
-    /// The time at which it was found.
+    /// The time of its first event.
     pub since: u64,
     /// The time at which its thread ended.
     pub gone: Option<u64>,
@@ -67,7 +67,6 @@ impl Sink for Books {
         match *step {
             Step::Known {
                 vcpu,
-                since,
                 thread,
                 name,
                 number,
@@ -78,8 +77,9 @@ impl Sink for Books {
                 }
                 let book = &mut self.vcpus[vcpu.0 as usize];
                 (book.thread, book.name, book.number) = (thread, name, number);
-                (book.process, book.since) = (process, since);
+                book.process = process;
             }
+            Step::Seen { vcpu, at } => self.vcpus[vcpu.0 as usize].since = at,
             Step::Was {
                 vcpu, from, to, state, ..
             } => {
@@ -103,7 +103,7 @@ impl Sink for Books {
                 book.tally.exits.add((isa, reason), 1, 0);
                 if reasons::is_pause(reason, isa) {
                     let pauses = &mut book.tally.pauses;
-                    *pauses = (pauses.0 + 1, pauses.1 + guest.unwrap_or(0));
+                    add(pauses, 1, guest.unwrap_or(0));
                 }
             }
             Step::Kicked { vcpu, target, .. } => {
@@ -125,9 +125,9 @@ impl Sink for Books {
                 } else {
                     &mut tally.polls_paid
                 };
-                *polls = (polls.0 + 1, polls.1 + polled);
+                add(polls, 1, polled);
                 if waker.is_some_and(|waker| waker.how == How::Kick) {
-                    tally.kicked = (tally.kicked.0 + 1, tally.kicked.1 + ns);
+                    add(&mut tally.kicked, 1, ns);
                 }
             }
             Step::Had {
@@ -190,7 +190,7 @@ impl Books {
             }
         }
         if until_exit > 0 {
-            tally.until_exit = (tally.until_exit.0 + 1, tally.until_exit.1 + until_exit);
+            add(&mut tally.until_exit, 1, until_exit);
         }
         if let Some(waker) = waker {
             if ran {

@@ -47,14 +47,14 @@ fn behind_threads(tally: &Tally, process: Option<u32>) -> Behind {
     for (thread, _, ns) in tally.behind_threads.iter() {
         let is_own = |of: Option<u32>| of.is_some() && of == process;
         match thread.role {
-            Role::Vhost(owner) if is_own(owner) => behind.vhost += ns,
-            Role::Vhost(_) => behind.others += ns,
-            Role::Kernel => behind.kernel += ns,
-            _ if is_own(thread.process) => behind.own += ns,
-            _ => behind.others += ns,
+            Role::Vhost(owner) if is_own(owner) => behind.vhost = behind.vhost.saturating_add(ns),
+            Role::Vhost(_) => behind.others = behind.others.saturating_add(ns),
+            Role::Kernel => behind.kernel = behind.kernel.saturating_add(ns),
+            _ if is_own(thread.process) => behind.own = behind.own.saturating_add(ns),
+            _ => behind.others = behind.others.saturating_add(ns),
         }
     }
-    behind.others += tally.behind_threads.rest().1;
+    behind.others = behind.others.saturating_add(tally.behind_threads.rest().1);
     behind
 }
 
@@ -124,7 +124,10 @@ fn ready(tally: &Tally, context: &Context<'_>) -> Vec<Figure> {
     let delay = "run_delay_ms";
     vec![
         figure("ready_ms_per_20s", share * context.vcpus as f64 * 20_000.0),
-        figure("ready_of_wanted_percent", percent(ready, ready + tally.ran())),
+        figure(
+            "ready_of_wanted_percent",
+            percent(ready, ready.saturating_add(tally.ran())),
+        ),
         figure("waits_per_s", tally.waits as f64 / seconds(recorded)),
         figure("longest_wait_ms", tally.longest.0 as f64 / 1e6),
         stolen,
@@ -148,7 +151,7 @@ fn behind(tally: &Tally, context: &Context<'_>) -> Vec<Figure> {
     let of_vcpus = |name: &'static str, ns: u64| match unknown {
         0 => Figure::known(name, share(ns)),
         // At least this much is, which is nothing to say if none of it is known.
-        _ if siblings + others == 0 => Figure::unknown(name, NO_PROCESS),
+        _ if (siblings, others) == (0, 0) => Figure::unknown(name, NO_PROCESS),
         _ => Figure::inferred(name, share(ns), "at least: the VMs of some threads are not known"),
     };
     let of_process = |name: &'static str, ns: u64| match context.process {
@@ -184,7 +187,10 @@ fn behind(tally: &Tally, context: &Context<'_>) -> Vec<Figure> {
         )
     };
     vec![
-        Figure::known("behind_vcpus_percent", share(siblings + others + unknown)),
+        Figure::known(
+            "behind_vcpus_percent",
+            share(siblings.saturating_add(others).saturating_add(unknown)),
+        ),
         of_vcpus("behind_siblings_percent", siblings),
         of_vcpus("behind_other_vms_percent", others),
         of_process("behind_own_threads_percent", threads.own),
@@ -214,7 +220,7 @@ fn wakeups(tally: &Tally, context: &Context<'_>) -> Vec<Figure> {
         None => Figure::unknown(name, "no wakeup of it was recorded"),
     };
     let mut figures: Vec<Figure> = QUANTILES.into_iter().map(quantile).collect();
-    let halts = tally.polls_won.0 + tally.polls_paid.0;
+    let halts = tally.polls_won.0.saturating_add(tally.polls_paid.0);
     let of_halts = |name: &'static str, value: f64| match context.seen.halt_ends {
         0 => Figure::unknown(name, NO_HALTS),
         _ => Figure::known(name, value),

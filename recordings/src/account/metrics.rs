@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{Account, Basis, Figure};
+use super::document::Account;
+use super::figure::{Basis, Figure};
 
 /// Returns `text` as the value of a label.
 fn label(text: &str) -> String {

@@ -1,9 +1,11 @@
 //! Where the time of each VM went.
 //!
-//! `books.rs` adds up the steps of `timeline/`, `tally.rs` has the sums, `figures.rs` makes figures of them, each known,
-//! inferred or unknown (`figure.rs`). `sentence.rs` says the most important one, `metrics.rs` writes all for Prometheus.
+//! `books.rs` adds up the steps of `timeline/`, `tally.rs` has the sums, `figures.rs` makes figures of them, each
+//! known, inferred or unknown (`figure.rs`). `document.rs` is the account, `sentence.rs` says the most important one, `metrics.rs` writes all for
+//! Prometheus.
 
 mod books;
+mod document;
 mod figure;
 mod figures;
 mod metrics;
@@ -12,156 +14,19 @@ mod tally;
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
 use crate::event::{Event, Tid};
 use crate::hosts::names::Role;
-use crate::hosts::{Beside, Place, VmFiles};
+use crate::hosts::{Beside, VmFiles};
 use crate::timeline::{Faults, Follower, How, Occupant, Seen, Sink, State, VcpuIndex, reasons};
 
 pub use books::{Book, Books, CpuBook};
+pub use document::{Account, CpuAccount, Named, SCHEMA, Sent, VcpuAccount, VmAccount, Worst};
 pub use figure::{Basis, Figure};
 pub use figures::percent;
 pub use metrics::metrics;
 pub use tally::{Capped, HostThread, Tally};
 
 use figures::{Context, figures};
-
-/// Schema of an account.
-pub const SCHEMA: &str = "holdfast.account/1";
-
-/// A time by a name.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Named {
-    /// The name.
-    pub name: String,
-    /// How often.
-    pub count: u64,
-    /// The time, in ns.
-    pub ns: u64,
-}
-
-/// What one vCPU sent to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Sent {
-    /// Number of the sender in its VM.
-    pub from: Option<u32>,
-    /// Destination, as the guest wrote it: an APIC ID, or a set of them.
-    pub to: u32,
-    /// How often.
-    pub count: u64,
-}
-
-/// The account of one vCPU.
-#[derive(Clone, Debug, Serialize)]
-pub struct VcpuAccount {
-    /// Its number in its VM, if known.
-    pub number: Option<u32>,
-    /// Its thread.
-    pub thread: Tid,
-    /// The name of its thread.
-    pub name: String,
-    /// The time at which it was found, in ns from the begin of the recording.
-    pub from_ns: u64,
-    /// The time at which its thread ended, in ns from the begin of the recording; null if it did not.
-    pub gone_ns: Option<u64>,
-    /// pCPUs that its thread may use, as Linux lists them, if a file says it.
-    pub allowed: Option<String>,
-    /// Its figures.
-    pub figures: Vec<Figure>,
-}
-
-/// The account of one VM.
-#[derive(Clone, Debug, Serialize)]
-pub struct VmAccount {
-    /// Its name: that of its domain, or of its process.
-    pub name: String,
-    /// Its process; null for vCPUs whose process is not known.
-    pub process: Option<Tid>,
-    /// Its quota in pCPUs, if files say that it has one.
-    pub quota: Option<f64>,
-    /// Figures of all its vCPUs together. Shares are of their whole time.
-    pub figures: Vec<Figure>,
-    /// What its vCPUs waited behind, longest first.
-    pub behind: Vec<Named>,
-    /// Exits by reason, with the time that the host had the pCPU for them, longest first.
-    pub exits: Vec<Named>,
-    /// What woke its vCPUs, with the time until they ran, most often first.
-    pub wakers: Vec<Named>,
-    /// IPIs that the host saw.
-    pub ipis: Vec<Sent>,
-    /// Kick hypercalls.
-    pub kicks: Vec<Sent>,
-    /// Counters of KVM between the two copies of its files, if there are any.
-    pub counters: BTreeMap<String, u64>,
-    /// Its vCPUs by number.
-    pub vcpus: Vec<VcpuAccount>,
-}
-
-/// A pCPU's time, in percent of what is recorded of it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct CpuAccount {
-    /// Its number in Linux.
-    pub cpu: u32,
-    /// vCPUs had it.
-    pub vcpus_percent: f64,
-    /// Other threads had it.
-    pub threads_percent: f64,
-    /// No thread had it.
-    pub idle_percent: f64,
-    /// Not known.
-    pub unknown_percent: f64,
-}
-
-/// The longest wait of all.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Worst {
-    /// Name of the VM.
-    pub vm: String,
-    /// Number of the vCPU.
-    pub vcpu: Option<u32>,
-    /// Its begin, in ns from the begin of the recording.
-    pub from_ns: u64,
-    /// Its length in ns.
-    pub ns: u64,
-}
-
-/// The account of a recording.
-#[derive(Clone, Debug, Serialize)]
-pub struct Account {
-    /// [`SCHEMA`].
-    pub schema: &'static str,
-    /// The most important thing, in one sentence.
-    pub sentence: String,
-    /// The first time of the recording, on its clock, in ns.
-    pub begin_ns: u64,
-    /// Its length in ns.
-    pub length_ns: u64,
-    /// Release of the kernel, if known.
-    pub kernel: Option<String>,
-    /// Its model of preemption, if known.
-    pub preemption: Option<String>,
-    /// Longest time for which a halted vCPU polls, in ns, if known.
-    pub halt_poll_ns: Option<u64>,
-    /// What was wrong with the recording.
-    pub faults: Faults,
-    /// How many events of each kind there were.
-    pub seen: Seen,
-    /// The VMs, longest waiting first.
-    pub vms: Vec<VmAccount>,
-    /// Threads other than vCPUs by the time that they had pCPUs, longest first.
-    pub threads: Vec<Named>,
-    /// The pCPUs.
-    pub cpus: Vec<CpuAccount>,
-    /// Places of the pCPUs, if known.
-    pub places: Vec<Place>,
-    /// The longest wait of all.
-    pub worst: Option<Worst>,
-    /// Threads that have the name of a vCPU and never entered a guest, while others did. They are not counted.
-    pub names_without_entry: u64,
-    /// Files beside the recording that could not be understood.
-    pub file_faults: Vec<String>,
-}
 
 /// Most rows of a list of names.
 const ROWS_MAX: usize = 20;
@@ -239,6 +104,7 @@ pub fn of(books: &Books, follower: &Follower, beside: &Beside) -> Account {
 }
 
 fn of_cpu(cpu: u32, book: &CpuBook) -> CpuAccount {
+    // A pCPU's spans follow each other: their sum is a time.
     let whole = book.vcpus + book.threads + book.idle + book.unknown;
     CpuAccount {
         cpu,
@@ -254,7 +120,7 @@ fn largest(rows: impl Iterator<Item = (String, u64, u64)>) -> Vec<Named> {
     let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for (name, count, ns) in rows {
         let sum = sums.entry(name).or_default();
-        *sum = (sum.0 + count, sum.1 + ns);
+        tally::add(sum, count, ns);
     }
     let named = |(name, (count, ns)): (String, (u64, u64))| Named { name, count, ns };
     let mut rows: Vec<Named> = sums.into_iter().map(named).collect();
@@ -298,11 +164,12 @@ impl<'m> Maker<'m> {
         &self.books.vcpus[vcpu.0 as usize]
     }
 
-    /// Returns whether `vcpu` is one: where entries are recorded, it has entered a guest if it ran.
+    /// Returns whether `vcpu` is one: it had an event, and where entries are recorded, it has entered a guest.
     fn counts(&self, vcpu: VcpuIndex) -> bool {
         let book = self.book(vcpu);
         let entries_are_recorded = self.seen.entries > 0 && self.seen.exits > 0;
-        !entries_are_recorded || book.entered || book.tally.of(State::Guest) > 0
+        let has_entered = book.entered || book.tally.of(State::Guest) > 0;
+        book.tally.recorded() > 0 && (has_entered || !entries_are_recorded)
     }
 
     /// Returns the name of the VM with `process`.
@@ -352,14 +219,14 @@ impl<'m> Maker<'m> {
                 (Some(_), Some(_)) => 1,
                 _ => 2,
             };
-            behind[at] += ns;
+            behind[at] = u64::saturating_add(behind[at], ns);
         }
         behind
     }
 
     fn figures(&self, process: Option<Tid>, tally: &Tally, vcpus: &[VcpuIndex]) -> Vec<Figure> {
         let files: Option<&VmFiles> = process.and_then(|process| self.beside.vms.get(&process));
-        let delays = vcpus
+        let mut delays = vcpus
             .iter()
             .map(|vcpu| self.beside.run_delays.get(&self.book(*vcpu).thread).copied());
         let context = Context {
@@ -370,7 +237,7 @@ impl<'m> Maker<'m> {
             // A group is throttled as a whole.
             files: files.filter(|files| vcpus.len() > 1 || files.throttled.is_none()),
             knows_kernel: !self.beside.kernel_threads.is_empty(),
-            run_delay: delays.sum(),
+            run_delay: delays.try_fold(0, |sum: u64, delay| Some(sum.saturating_add(delay?))),
             vcpus: vcpus.len() as u64,
         };
         figures(tally, &context)
@@ -450,12 +317,5 @@ impl<'m> Maker<'m> {
             allowed: self.beside.allowed.get(&book.thread).cloned(),
             figures: self.figures(book.process, &book.tally, &[vcpu]),
         }
-    }
-}
-
-impl Account {
-    /// Returns the figure `name` of `figures`.
-    pub fn figure<'f>(figures: &'f [Figure], name: &str) -> Option<&'f Figure> {
-        figures.iter().find(|figure| figure.name == name)
     }
 }

@@ -1,6 +1,7 @@
 //! The most important thing that an account says, in one sentence.
 
-use super::{Account, Basis, VmAccount};
+use super::document::{Account, VmAccount};
+use super::figure::Basis;
 
 /// Share of the wanted time from which on a wait is worth a sentence, in percent.
 const WORTH: f64 = 1.0;

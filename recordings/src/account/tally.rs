@@ -11,11 +11,19 @@ use crate::timeline::{How, Occupant, State, VcpuIndex};
 /// Longest time between wakeup and run that is told apart, in ns.
 const WAKE_MAX: u64 = 1 << 36;
 
+/// A count, and a time in ns.
+pub type Sum = (u64, u64);
+
+/// Adds to a sum. Times in a file can be as large as a number can be.
+pub fn add(sum: &mut Sum, count: u64, ns: u64) {
+    *sum = (sum.0.saturating_add(count), sum.1.saturating_add(ns));
+}
+
 /// Sums by key, of at most so many keys: what a file holds decides how many there are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capped<K> {
-    sums: BTreeMap<K, (u64, u64)>,
-    rest: (u64, u64),
+    sums: BTreeMap<K, Sum>,
+    rest: Sum,
 }
 
 impl<K> Default for Capped<K> {
@@ -39,7 +47,7 @@ impl<K: Ord + Copy> Capped<K> {
         } else {
             self.sums.entry(key).or_default()
         };
-        *sum = (sum.0 + count, sum.1 + ns);
+        add(sum, count, ns);
     }
 
     /// Adds all of `other`.
@@ -47,7 +55,7 @@ impl<K: Ord + Copy> Capped<K> {
         for (key, (count, ns)) in &other.sums {
             self.add(*key, *count, *ns);
         }
-        self.rest = (self.rest.0 + other.rest.0, self.rest.1 + other.rest.1);
+        add(&mut self.rest, other.rest.0, other.rest.1);
     }
 
     /// Returns the keys with their counts and times in ns.
@@ -56,14 +64,15 @@ impl<K: Ord + Copy> Capped<K> {
     }
 
     /// Returns the count and the time in ns of keys that were too many.
-    pub fn rest(&self) -> (u64, u64) {
+    pub fn rest(&self) -> Sum {
         self.rest
     }
 
     /// Returns the sums over all keys.
-    pub fn total(&self) -> (u64, u64) {
-        let add = |sum: (u64, u64), (_, count, ns): (K, u64, u64)| (sum.0 + count, sum.1 + ns);
-        self.iter().fold(self.rest, add)
+    pub fn total(&self) -> Sum {
+        let mut total = self.rest;
+        self.iter().for_each(|(_, count, ns)| add(&mut total, count, ns));
+        total
     }
 }
 
@@ -98,19 +107,19 @@ pub struct Tally {
     /// Waiting time in which what had the pCPU is not known, in ns.
     pub behind_unknown: u64,
     /// Waits in which a vCPU stayed in its guest and gave up the pCPU at its first exit, and their time up to it in ns.
-    pub until_exit: (u64, u64),
+    pub until_exit: Sum,
     /// Times from wakeup to run, in ns.
     pub wakes: Option<Histogram<u32>>,
     /// Exits by kind of CPU and reason, with the time that the host had the pCPU for them.
     pub exits: Capped<(u32, u32)>,
     /// Pause exits, and the guest's time since the entry before each.
-    pub pauses: (u64, u64),
+    pub pauses: Sum,
     /// Halts that polling ended, and the time polled in them in ns.
-    pub polls_won: (u64, u64),
+    pub polls_won: Sum,
     /// Halts that slept in spite of polling, and the time polled in them in ns.
-    pub polls_paid: (u64, u64),
+    pub polls_paid: Sum,
     /// Halts that slept and ended with a kick, and their time in ns.
-    pub kicked: (u64, u64),
+    pub kicked: Sum,
     /// IPIs by destination.
     pub ipis: Capped<u32>,
     /// Kicks by APIC ID of the target.
@@ -127,13 +136,13 @@ impl Tally {
 
     /// Returns the recorded time, in ns.
     pub fn recorded(&self) -> u64 {
-        self.ns.iter().sum()
+        self.ns.iter().fold(0, |sum: u64, ns| sum.saturating_add(*ns))
     }
 
     /// Returns the time with a pCPU, in ns.
     pub fn ran(&self) -> u64 {
         let states = State::ALL.into_iter().filter(|state| state.has_pcpu());
-        states.map(|state| self.of(state)).sum()
+        states.fold(0, |sum: u64, state| sum.saturating_add(self.of(state)))
     }
 
     /// Enters a time from wakeup to run, in ns.
@@ -145,17 +154,17 @@ impl Tally {
     /// Adds all of `other`.
     pub fn merge(&mut self, other: &Tally) {
         for (sum, ns) in self.ns.iter_mut().zip(other.ns) {
-            *sum += ns;
+            *sum = sum.saturating_add(ns);
         }
-        self.waits += other.waits;
+        self.waits = self.waits.saturating_add(other.waits);
         if other.longest.0 > self.longest.0 {
             self.longest = other.longest;
         }
         self.behind_vcpus.merge(&other.behind_vcpus);
         self.behind_threads.merge(&other.behind_threads);
-        self.behind_idle += other.behind_idle;
-        self.behind_idle_long += other.behind_idle_long;
-        self.behind_unknown += other.behind_unknown;
+        self.behind_idle = self.behind_idle.saturating_add(other.behind_idle);
+        self.behind_idle_long = self.behind_idle_long.saturating_add(other.behind_idle_long);
+        self.behind_unknown = self.behind_unknown.saturating_add(other.behind_unknown);
         if let Some(wakes) = &other.wakes {
             // Both have the same bounds.
             let _ = self.wakes.get_or_insert_with(histogram).add(wakes);
@@ -168,7 +177,7 @@ impl Tally {
             (&mut self.polls_paid, other.polls_paid),
             (&mut self.kicked, other.kicked),
         ] {
-            *sum = (sum.0 + pair.0, sum.1 + pair.1);
+            add(sum, pair.0, pair.1);
         }
         self.ipis.merge(&other.ipis);
         self.kicks.merge(&other.kicks);

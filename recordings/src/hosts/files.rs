@@ -1,5 +1,5 @@
-//! Files beside a recording: copies of `/proc` and `/sys` in a folder, at their own paths, as they were after the events;
-//! in `before/`, as they were before. Any of them can be missing.
+//! Files beside a recording: copies of `/proc` and `/sys` in a folder, at their own paths, as they were after the
+//! events; in `before/`, as they were before. Any of them can be missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};

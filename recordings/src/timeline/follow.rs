@@ -21,7 +21,8 @@ use crate::hosts::threads::{Threads, is_name};
 
 /// Most vCPUs that are told apart. Further ones are counted as other threads.
 const VCPUS_MAX: usize = 8192;
-/// A time without any event of any CPU after which nothing is known, in ns. A host's own kernel threads run each second.
+/// A time without any event of any CPU after which nothing is known, in ns. A host's own kernel threads run each
+/// second.
 const SILENCE_MAX: u64 = 5_000_000_000;
 /// The hypercall that kicks a vCPU (`KVM_HC_KICK_CPU`).
 const KICK: u64 = 5;
@@ -55,23 +56,23 @@ impl Faults {
 /// How many events of each kind there were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Seen {
-    /// All.
+    /// Events of all kinds.
     pub events: u64,
-    /// `sched_switch`.
+    /// Events of `sched_switch`.
     pub switches: u64,
     /// `sched_waking` and `sched_wakeup`.
     pub wakeups: u64,
-    /// `sched_migrate_task`.
+    /// Events of `sched_migrate_task`.
     pub migrations: u64,
-    /// `kvm_entry`.
+    /// Events of `kvm_entry`.
     pub entries: u64,
-    /// `kvm_exit`.
+    /// Events of `kvm_exit`.
     pub exits: u64,
-    /// `kvm_vcpu_wakeup`.
+    /// Events of `kvm_vcpu_wakeup`.
     pub halt_ends: u64,
-    /// `kvm_hypercall`.
+    /// Events of `kvm_hypercall`.
     pub hypercalls: u64,
-    /// `kvm_apic_ipi`.
+    /// Events of `kvm_apic_ipi`.
     pub ipis: u64,
 }
 

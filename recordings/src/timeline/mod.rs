@@ -1,7 +1,7 @@
 //! The sequence of states of each vCPU, from the events of a recording.
 //!
 //! - **Streaming**: memory is bounded by the numbers of threads, CPUs and vCPUs that are alive.
-//! - **No gap, no overlap**: the spans of a vCPU follow each other from the moment at which it was found to its end. They
+//! - **No gap, no overlap**: the spans of a vCPU follow each other from the first event of its thread to its end. They
 //!   sum to its recorded time, to the nanosecond.
 //! - **No guess**: a time in which events are missing, or contradict each other, is [`State::Unknown`].
 //!

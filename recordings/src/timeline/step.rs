@@ -105,8 +105,6 @@ pub enum Step<'s> {
     Known {
         /// The vCPU. The next new one has the next index.
         vcpu: VcpuIndex,
-        /// The time at which its spans begin.
-        since: u64,
         /// Its thread.
         thread: Tid,
         /// The name of its thread.
@@ -115,6 +113,13 @@ pub enum Step<'s> {
         number: Option<u32>,
         /// The process of its thread.
         process: Option<Tid>,
+    },
+    /// The first event of the thread of a vCPU since it is known as one: its spans begin here.
+    Seen {
+        /// The vCPU.
+        vcpu: VcpuIndex,
+        /// The time.
+        at: u64,
     },
     /// A vCPU was in one state. The spans of a vCPU come in the order of time, at most one halt late.
     Was {

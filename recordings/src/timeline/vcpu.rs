@@ -19,7 +19,8 @@ pub struct Wait {
     pub behind: Vec<(Occupant, u64)>,
     /// What woke the vCPU; `None` if it was preempted.
     pub waker: Option<Waker>,
-    /// The vCPU that was in its guest on that pCPU at the wakeup and has not entered it again, and the time of its exit.
+    /// The vCPU that was in its guest on that pCPU at the wakeup and has not entered it again, and the time of its
+    /// exit.
     pub runner: Option<(VcpuIndex, Option<u64>)>,
 }
 
@@ -63,8 +64,8 @@ pub struct Vcpu {
     pub thread: Tid,
     /// Its number in its VM.
     pub number: Option<u32>,
-    /// The time at which it was found.
-    pub found: u64,
+    /// It has only been named so far: its thread had no event.
+    pub unseen: bool,
     /// What it does.
     pub state: State,
     /// The time since which it does that.
@@ -97,7 +98,7 @@ impl Vcpu {
             index,
             thread,
             number,
-            found: now,
+            unseen: true,
             state: State::Unknown,
             since: now,
             cpu: None,
@@ -120,8 +121,11 @@ impl Vcpu {
 
     /// Ends the present state, which was `was` in truth, at `now`, and begins `next`.
     pub fn change(&mut self, now: u64, was: State, next: State, sink: &mut impl Sink) {
+        if self.unseen && next != State::Unknown {
+            return self.seen(now, next, sink);
+        }
         let (from, cpu) = (self.since, self.cpu);
-        if now > from {
+        if now > from && !self.unseen {
             self.span(from, now, was, cpu, sink);
         }
         self.since = self.since.max(now);
@@ -129,6 +133,15 @@ impl Vcpu {
         if was == State::Unknown {
             self.release(sink);
         }
+    }
+
+    /// Begins its spans with `state` at `now`.
+    pub fn seen(&mut self, now: u64, state: State, sink: &mut impl Sink) {
+        (self.unseen, self.since, self.state) = (false, now, state);
+        sink.step(&Step::Seen {
+            vcpu: self.index,
+            at: now,
+        });
     }
 
     fn span(&mut self, from: u64, to: u64, state: State, cpu: Option<u32>, sink: &mut impl Sink) {

@@ -64,12 +64,13 @@ fn what() -> impl Strategy<Value = What> {
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
-    let time = prop_oneof![40 => 0..1000_i64, 1 => Just(-500_i64), 1 => Just(6_000_000_000_i64)];
+    let time =
+        prop_oneof![40 => 0..1000_i64, 1 => Just(-500_i64), 1 => Just(6_000_000_000_i64), 1 => Just(i64::MAX / 8)];
     let event = (time, cpu(), tid(), what());
     prop::collection::vec(event, 0..200).prop_map(|rows| {
         let mut at = 1_000_i64;
         let event = |(step, cpu, thread, what): (i64, u32, Tid, What)| {
-            at = (at + step).max(0);
+            at = at.saturating_add(step).max(0);
             Event {
                 at: at as u64,
                 cpu,
@@ -90,6 +91,7 @@ proptest! {
         let (steps, follower) = followed(&events);
         let end = follower.time().map_or(0, |(_, end)| end);
         let found: BTreeMap<u32, u64> = steps.known.iter().map(|(vcpu, since)| (vcpu.0, *since)).collect();
+        prop_assert!(steps.was.iter().all(|(vcpu, ..)| found.contains_key(&vcpu.0)));
         for (vcpu, since) in found {
             let mut at = since;
             for (_, from, to, _) in steps.was.iter().filter(|(of, ..)| of.0 == vcpu) {

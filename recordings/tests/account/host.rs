@@ -54,7 +54,7 @@ pub struct Steps {
 impl Sink for Steps {
     fn step(&mut self, step: &Step<'_>) {
         match *step {
-            Step::Known { vcpu, since, .. } => self.known.push((vcpu, since)),
+            Step::Seen { vcpu, at } => self.known.push((vcpu, at)),
             Step::Was {
                 vcpu, from, to, state, ..
             } => self.was.push((vcpu, from, to, state)),

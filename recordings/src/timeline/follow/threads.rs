@@ -61,7 +61,6 @@ impl Follower {
         let thread = self.threads.get(vcpu.thread);
         sink.step(&Step::Known {
             vcpu: vcpu.index,
-            since: vcpu.found,
             thread: vcpu.thread,
             name: thread.map(|thread| thread.name).unwrap_or_default(),
             number: vcpu.number,
@@ -93,8 +92,12 @@ impl Follower {
                 (vcpu.state, vcpu.cpu) = (State::Running, Some(cpu));
             }
         }
+        let runs = vcpu.state == State::Running;
         self.vcpus.push(vcpu);
         self.known(index.0 as usize, sink);
+        if runs {
+            self.vcpus[index.0 as usize].seen(now, State::Running, sink);
+        }
     }
 
     /// Thread `tid` has ended, or its ID is another thread's from now on.

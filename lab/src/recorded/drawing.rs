@@ -157,12 +157,8 @@ fn columns(picture: &Picture, vcpu: &VcpuPicture) -> Vec<(usize, usize, State)> 
 /// Renders what each vCPU did in `picture`.
 pub fn timeline(picture: &Picture) -> Markup {
     let share = |column: usize| format!("{:.3}%", column as f64 / COLUMNS as f64 * 100.0);
-    let rows: Vec<(&VcpuPicture, Vec<(usize, usize, State)>)> = picture
-        .vcpus
-        .iter()
-        .take(ROWS_MAX)
-        .map(|vcpu| (vcpu, columns(picture, vcpu)))
-        .collect();
+    let shown = picture.vcpus.iter().take(ROWS_MAX);
+    let rows: Vec<_> = shown.map(|vcpu| (vcpu, columns(picture, vcpu))).collect();
     let kinds = State::ALL.into_iter().filter(|state| {
         let mut runs = rows.iter().flat_map(|(_, runs)| runs);
         runs.any(|(_, _, drawn)| drawn == state)

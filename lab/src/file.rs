@@ -335,7 +335,7 @@ mod tests {
 }
 
 #[cfg(test)]
-mod tests {
+mod places {
     use super::*;
 
     #[test]

@@ -257,6 +257,7 @@ mod tests {
                 .map(|cause| (cause.name().to_owned(), share))
                 .collect(),
             operators: None,
+            service: None,
             counters: Vec::new(),
             locks: Vec::new(),
             blocked: Vec::new(),

@@ -175,8 +175,7 @@ fn served<L: RawLock<StepCpu> + 'static>(seed: u64) -> Vec<u32> {
     };
     let machine = Machine::new(Setup::new(3), Box::new(chooser));
     machine.run((0..3).map(each).collect()).expect("no deadlock");
-    let served = order.lock().expect("one thread").clone();
-    served
+    std::mem::take(&mut order.lock().expect("one thread"))
 }
 
 #[test]

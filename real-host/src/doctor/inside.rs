@@ -123,7 +123,7 @@ mod tests {
                 .collect();
             let known = FEATURES.iter().find(|(known, _, _)| *known == bit);
             assert_eq!(
-                lacking.iter().map(|check| &*check.name).collect::<Vec<_>>(),
+                lacking.iter().map(|check| check.name).collect::<Vec<_>>(),
                 Vec::from_iter(known.map(|row| row.1))
             );
             assert!(

@@ -297,8 +297,8 @@ impl<M: Machine> ThisCpu<'_, M> {
         }
     }
 
-    /// Touches the lines of a section whose lock was taken by `before`. If that was this CPU, the lines are those of the
-    /// other CPUs in turn.
+    /// Touches the lines of a section whose lock `before` took. If that was this CPU, the lines are those of the other
+    /// CPUs in turn.
     #[inline]
     pub(crate) fn fetch(&self, before: Holder, lines: LineProfile) {
         let (caches, milli) = if before.cpu == self.id.0 + 1 {

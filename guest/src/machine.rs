@@ -34,8 +34,8 @@ pub unsafe trait Cpu: Nodes + Paravirt + Interrupts + Numa + 'static {
     fn compute(&self, ns: u64);
     /// Returns the caches that hold what this CPU changes now.
     fn caches(&self) -> Caches;
-    /// Touches `milli` thousandths of cache lines that `from` holds since they were changed: data behind a lock. If they
-    /// are `chained`, each has the address of the next one.
+    /// Touches `milli` thousandths of cache lines that were changed in `from`: data behind a lock. If they are
+    /// `chained`, each has the address of the next one.
     fn fetch_lines(&self, from: Caches, milli: u32, chained: bool);
     /// Enables interrupts, and takes pending ones.
     fn irq_enable(&self);

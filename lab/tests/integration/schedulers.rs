@@ -76,8 +76,8 @@ fn a_throttled_lock_holder_is_a_cause_of_its_own() {
             "{name}: {:?}",
             vm.lost_time_ps
         );
-        // Whether a lock holder is throttled is chance, so several quotas are tried.
-        for quota in ["vm.build.quota=22 ms", "vm.build.quota=25 ms", "vm.build.quota=30 ms"] {
+        // Whether a lock holder is throttled is chance, and likelier where the quota is small: several are tried.
+        for quota in ["vm.build.quota=10 ms", "vm.build.quota=12 ms", "vm.build.quota=15 ms"] {
             let outcome = play(&["vm.build.cgroup=own", quota, scheduler.as_str()]);
             let lost = &outcome.vms[0].lost_time_ps;
             for cause in ["spin_throttled_holder", "spin_throttled_waiter"] {

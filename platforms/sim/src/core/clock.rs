@@ -2,8 +2,8 @@
 //!
 //! There is a queue for each class of events: the pCPUs' steps, the next misses of vCPUs that spin, and all interrupts.
 //! Steps and misses have a slot for each pCPU. Interrupts have one for each source: first the pCPUs' timers, then the
-//! watchdog, then the zeroing of statistics, then timed events. A timed event has its slot from when it is planned until
-//! it is due.
+//! watchdog, then the zeroing of statistics, then timed events. A timed event has its slot from when it is planned
+//! until it is due.
 //!
 //! **Order of equal times**: interrupts come first, in the order of their slots. Then come steps and misses in the
 //! order of the pCPUs, on each pCPU the step first.

@@ -45,8 +45,8 @@ fn nested_faults(counters: &BTreeMap<String, u64>) -> u64 {
 
 #[test]
 fn a_dearer_walk_never_makes_a_guest_faster() {
-    // On one vCPU. Several pass locks in another order if something takes longer, and then fetch other cache lines: that
-    // changes the whole by up to a hundredth.
+    // On one vCPU. Several pass locks in another order if something takes longer, and then fetch other cache lines.
+    // That changes the whole by up to a hundredth.
     let mut alone = build(false);
     alone.vms[0].vcpus = 1;
     for cost in [

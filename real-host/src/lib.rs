@@ -2,9 +2,9 @@
 //! recordings of the kernel's tracepoints, and comparison of measured locks with the simulator's predictions.
 //!
 //! # Where things are
-//! `bench.rs`, `calibrate.rs`, `kvm.rs`, `doctor.rs`, `record.rs`, `tracing.rs`, and `scheduler.rs`: the host scheduler against real
-//! kernels, which `platforms/kvm/testhost/schedule` plays. Results of a real host have no lost time, convoys or
-//! histories.
+//! `bench.rs`, `calibrate.rs`, `kvm.rs`, `doctor.rs`, `record.rs`, `tracing.rs`, and `scheduler.rs`: the host scheduler
+//! against real kernels, which `platforms/kvm/testhost/schedule` plays. Results of a real host have no lost time,
+//! convoys or histories.
 #![forbid(unsafe_code)]
 
 pub mod bench;

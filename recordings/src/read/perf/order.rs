@@ -125,7 +125,7 @@ mod tests {
         let mut order = Order::default();
         push(&mut order, &[10, 20, 15, 30]);
         order.round();
-        assert_eq!(ready(&mut order), []);
+        assert_eq!(ready(&mut order), Vec::<u64>::new());
         // Another CPU has events that are as old as those of the first round.
         push(&mut order, &[25, 40, 18]);
         order.round();

@@ -131,8 +131,8 @@ pub fn figures(account: &Account) -> Sheet {
     sheet
 }
 
-/// Returns a table of the named times of each VM: at most `rows` of each. `by_time`: shares are of the times, not of the
-/// counts.
+/// Returns a table of the named times of each VM: at most `rows` of each. `by_time`: shares are of the times, not
+/// of the counts.
 fn named<'a>(
     account: &'a Account,
     heads: [&str; 4],

@@ -523,7 +523,7 @@ fn behind(timeline: &Timeline, writer: &Writer<'_>, index: u32, first: u64) -> B
 
 /// Cells that show halts, kicks, polling, throttling, pause exits, sleeps of pause exits and host tasks.
 fn each(check: impl Fn(&str, &Outcome, &Timeline)) {
-    let cells: [(&str, &str, &str, f64, &[&str]); 5] = [
+    let cells: [(&str, &str, &str, f64, &[&str]); 6] = [
         ("kernbench-overcommit", "2x", "pv-ticket", 0.002, &[]),
         ("kernbench-overcommit", "2x", "ticket", 0.002, &["host.halt_poll=0"]),
         (
@@ -532,6 +532,13 @@ fn each(check: impl Fn(&str, &Outcome, &Timeline)) {
             "pv-ticket",
             0.002,
             &["vm.*.cgroup=own", "vm.*.quota=\"600 ms\""],
+        ),
+        (
+            "kernbench-overcommit",
+            "1x",
+            "pv-ticket",
+            0.002,
+            &["host.halt_poll=\"200 us\""],
         ),
         ("cgroup-imbalance", "groups", "sleep-100us", 0.01, &[]),
         ("linux-hackbench", "2-vcpus", "pvspin", 0.02, &[]),

@@ -1,8 +1,8 @@
 //! Where the time of each VM went.
 //!
 //! `books.rs` adds up the steps of `timeline/`, `tally.rs` has the sums, `figures.rs` makes figures of them, each
-//! known, inferred or unknown (`figure.rs`). `document.rs` is the account, `sentence.rs` says the most important one, `metrics.rs` writes all for
-//! Prometheus.
+//! known, inferred or unknown (`figure.rs`). `document.rs` is the account. `sentence.rs` says the most important
+//! thing, and `metrics.rs` writes all figures for Prometheus.
 
 mod books;
 mod document;

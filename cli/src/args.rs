@@ -462,6 +462,9 @@ pub struct ImportArgs {
     /// Write a timeline for ui.perfetto.dev to FILE, or to NAME.pftrace in a folder
     #[arg(long, value_name = "FILE")]
     pub timeline: Option<PathBuf>,
+    /// Write an experiment whose guests repeat the recorded vCPUs to FILE.toml, and what they did to FILE.recorded.json
+    #[arg(long, value_name = "FILE")]
+    pub experiment: Option<PathBuf>,
     /// Start of the timeline since the begin of the recording, as in --from "1.5 s" [default: half of its length before
     /// the longest wait]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, requires = "timeline")]

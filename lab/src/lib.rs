@@ -49,7 +49,7 @@ pub mod profile;
 pub mod quick;
 pub mod recorded;
 pub mod remarks;
-mod repeated;
+pub mod repeated;
 pub mod replay;
 pub mod report;
 pub mod results;

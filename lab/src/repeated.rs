@@ -1,11 +1,16 @@
-//! Guests that repeat the threads of a recorded host.
+//! Guests that repeat the threads of a recorded host, and the experiment that has them.
 
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use holdfast_host::Linux;
+use holdfast_recordings::account::{Account, VmAccount};
 use holdfast_workloads::{Recorded, RecordedHost, recorded_fault};
 
 use crate::units::digest;
 
 /// What the key takes.
-pub const EXPECTED: &str = "a file that `holdfast import --threads` has written, and at scale 1";
+pub const EXPECTED: &str = "a file that `holdfast import --experiment` has written, and at scale 1";
 
 /// Fills `recorded`, a guest of `vcpus` vCPUs, with the threads of its guest in the file with this `text`.
 ///
@@ -37,4 +42,123 @@ pub fn fill(recorded: &mut Recorded, text: &str, vcpus: u32) -> Result<(), Strin
     recorded.threads = threads.as_slice().into();
     recorded.digest = digest(&[text]);
     Ok(())
+}
+
+/// Returns the text of an experiment that repeats the guests of `account`, whose threads are in `file` under `names`.
+pub fn experiment(name: &str, account: &Account, names: &[String], host: &RecordedHost, file: &str) -> String {
+    let mut text = String::new();
+    let ready: Vec<String> = (names.iter().zip(&account.vms))
+        .filter_map(|(name, vm)| Some(format!("#   {name}: {:.2} %", figure(vm, "ready_percent")?)))
+        .collect();
+    let seconds = host.span_ns.div_ceil(1_000_000_000).max(1);
+    // Writing to a string cannot fail.
+    let _ = write!(
+        text,
+        "# Made by `holdfast import`. Each vCPU repeats what was recorded: how long it computed, and for whom it waited.\n\
+         # The host is simulated. Ask about pinning, placement, weights, quotas, polling, slices, preemption and versions\n\
+         # of its scheduler. Locks and kernels of the guests cannot be asked about: their spinning is recorded time.\n\
+         #\n\
+         # Check it first: `holdfast run THIS-FILE` prints the CPU ready of each guest. Recorded were:\n{}\n\n\
+         name = {name:?}\ntitle = {:?}\nmetric = \"elapsed\"\nseeds = 3\nscale = 1\nlimit = \"{} s\"\n\n[machine]\n{}\n[host]\n",
+        ready.join("\n"),
+        format!("{name}: {} recorded guests, {seconds} s", account.vms.len()),
+        seconds * 20,
+        machine(account),
+    );
+    let kernel = account
+        .kernel
+        .as_deref()
+        .and_then(version)
+        .unwrap_or(crate::linux::TODAY);
+    let _ = writeln!(text, "kernel = \"{}\"", kernel.name());
+    if let Some(ns) = account.halt_poll_ns {
+        let _ = writeln!(text, "halt_poll = \"{ns} ns\"");
+    }
+    for (name, vm) in names.iter().zip(&account.vms) {
+        guest(&mut text, name, name, vm.vcpus.len(), file);
+        let allowed: Option<Vec<String>> = (vm.vcpus.iter())
+            .map(|vcpu| Some(format!("{:?}", vcpu.allowed.as_ref()?)))
+            .collect();
+        if let Some(allowed) = allowed {
+            let _ = writeln!(text, "affinity = [{}]", allowed.join(", "));
+        }
+        if let Some(quota) = vm.quota {
+            let _ = writeln!(text, "cpu.max = \"{:.0} 100000\"", quota * 100_000.0);
+        }
+    }
+    if let Some(threads) = host.guests.get(RecordedHost::HOST) {
+        let _ = write!(text, "\n# The host's own threads with the most time.");
+        guest(&mut text, "host-threads", RecordedHost::HOST, threads.len(), file);
+    }
+    let _ = write!(text, "\n[[variants]]\nname = \"as-recorded\"\n");
+    if account.halt_poll_ns != Some(0) {
+        let _ = write!(
+            text,
+            "\n[[variants]]\nname = \"no-polling\"\nset = {{ \"host.halt_poll\" = \"0 ns\" }}\n"
+        );
+    }
+    text
+}
+
+fn figure(vm: &VmAccount, name: &str) -> Option<f64> {
+    vm.figures.iter().find(|figure| figure.name == name)?.value
+}
+
+/// Adds a guest.
+fn guest(text: &mut String, name: &str, guest: &str, vcpus: usize, file: &str) {
+    let _ = write!(
+        text,
+        "\n[[vm]]\nname = {name:?}\nworkload = \"recorded\"\nvcpus = {vcpus}\nrecorded.file = {file:?}\nrecorded.guest = {guest:?}\n"
+    );
+}
+
+/// Returns the keys of the recorded machine: its pCPUs, and where they are if files say it.
+fn machine(account: &Account) -> String {
+    let places = &account.places;
+    let packages: BTreeSet<_> = places.iter().filter_map(|place| place.package).collect();
+    let cores: BTreeSet<_> = places
+        .iter()
+        .filter_map(|place| Some((place.package?, place.core?)))
+        .collect();
+    let (sockets, whole) = (packages.len(), cores.len());
+    let even = sockets > 0 && whole.is_multiple_of(sockets) && whole > 0 && places.len().is_multiple_of(whole);
+    if even {
+        let (cores, threads) = (whole / sockets, places.len() / whole);
+        return format!("sockets = {sockets}\ncores = {cores}\nthreads = {threads}\n");
+    }
+    format!(
+        "# No file beside the recording says where its pCPUs are.\nsockets = 1\ncores = {}\nthreads = 1\n",
+        account.cpus.len().max(1)
+    )
+}
+
+/// Returns the known version that is nearest below the kernel `release`, such as `6.12.8-amd64`.
+fn version(release: &str) -> Option<Linux> {
+    let numbers = |text: &str| -> Option<(u32, u32)> {
+        let mut parts = text.split(|c: char| !c.is_ascii_digit());
+        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    };
+    let release = numbers(release)?;
+    let known =
+        |version: &Linux| numbers(version.name().trim_start_matches("linux-")).is_some_and(|known| known <= release);
+    Linux::ALL.into_iter().rev().find(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_is_that_of_the_nearest_version_below_it() {
+        for (release, expected) in [
+            ("6.12.8-amd64", Some(Linux::V6_12)),
+            ("6.11.0", Some(Linux::V6_6)),
+            ("6.18.44-fc", Some(Linux::V6_18)),
+            ("7.1.0-rc1", Some(Linux::V6_18)),
+            ("5.10.0-33-amd64", Some(Linux::V4_12)),
+            ("rolling", None),
+        ] {
+            assert_eq!(version(release), expected, "{release}");
+        }
+    }
 }

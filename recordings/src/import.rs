@@ -1,17 +1,20 @@
 //! Files of an operator, sorted out: a recording, and what explains it.
 
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use holdfast_workloads::RecordedHost;
 use serde::Serialize;
 
 use crate::account::{self, Account, Books};
-use crate::event::Event;
+use crate::event::{Event, Tid, What};
 use crate::hosts::Beside;
 use crate::picture::{Picture, Window};
 use crate::read::{self, Header, ReadError};
+use crate::repeat::{HOST, Repeats, Waits};
 use crate::timeline::{Follower, Sink};
 
 /// Names of a recording in a folder, the first that is there.
@@ -30,6 +33,8 @@ pub enum ImportError {
     Recording(PathBuf, ReadError),
     /// The recording has no event.
     NoEvent(PathBuf),
+    /// It is not known which vCPUs are of one VM.
+    UnknownVms(PathBuf),
     /// A file that should explain the recording cannot be understood, for this reason.
     Beside(PathBuf, String),
 }
@@ -51,6 +56,11 @@ impl fmt::Display for ImportError {
             ),
             ImportError::Beside(path, why) => write!(f, "{}: {why}", path.display()),
             ImportError::Recording(path, error) => write!(f, "{}: {error}", path.display()),
+            ImportError::UnknownVms(path) => write!(
+                f,
+                "{}: it is not known which vCPUs are of one VM; give a folder with a copy of /proc, or a recording of perf",
+                path.display()
+            ),
             ImportError::NoEvent(path) => write!(
                 f,
                 "{}: no event of the scheduler or of KVM in it; record sched_switch, sched_waking and kvm",
@@ -214,6 +224,81 @@ impl Import {
         self.follow(&mut sink, &mut |event| event.at > until)?;
         let (books, window) = sink;
         Ok(window.picture(begin, &books, &self.beside))
+    }
+}
+
+impl Import {
+    /// Reads the recording again, and returns what the vCPUs of `account` did, and the threads of the host that had most
+    /// time.
+    ///
+    /// # Errors
+    /// As [`Import::account`]; and [`ImportError::UnknownVms`] if it is not known which vCPUs are of one VM.
+    pub fn repeats(&self, account: &Account) -> Result<(RecordedHost, Waits), ImportError> {
+        if account.vms.is_empty() || account.vms.iter().any(|vm| vm.process.is_none()) {
+            return Err(ImportError::UnknownVms(self.recording.clone()));
+        }
+        let guests: Vec<(String, Vec<Tid>)> = (guest_names(account).into_iter().zip(&account.vms))
+            .map(|(name, vm)| (name, vm.vcpus.iter().map(|vcpu| vcpu.thread).collect()))
+            .collect();
+        let vcpus: BTreeSet<Tid> = guests.iter().flat_map(|(_, threads)| threads).copied().collect();
+        let mut times = Times::default();
+        self.each(|event| times.take(event))?;
+        let others = times.largest(&vcpus, account.length_ns);
+        let mut repeats = Repeats::new(&guests, &others);
+        self.each(|event| repeats.take(event))?;
+        Ok(repeats.finish())
+    }
+
+    /// Gives all events to `take`. Errors are those that [`Import::account`] has named.
+    fn each(&self, mut take: impl FnMut(&Event)) -> Result<(), ImportError> {
+        let failed = |error| ImportError::Recording(self.recording.clone(), error);
+        let recording = read::open(&self.recording).map_err(failed)?;
+        recording.flatten().for_each(|event| take(&event));
+        Ok(())
+    }
+}
+
+/// Returns names of the VMs of `account` that experiments take: letters, digits, `-` and `_`, each once.
+pub fn guest_names(account: &Account) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for vm in &account.vms {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+        let mut name: String = vm.name.chars().map(plain).collect();
+        let has_letter = name.chars().any(|c| c.is_ascii_alphabetic());
+        if !has_letter || name == HOST || names.contains(&name) {
+            name = format!("vm-{name}-{}", names.len());
+        }
+        names.push(name);
+    }
+    names
+}
+
+/// Threads of the host that are repeated, at most.
+const OTHERS_MAX: usize = 64;
+/// Share of a pCPU from which on a thread of the host is repeated.
+const OTHERS_SHARE: u64 = 1_000;
+
+/// Time on pCPUs of each thread.
+#[derive(Debug, Default)]
+struct Times {
+    ns: HashMap<Tid, u64>,
+    since: HashMap<u32, (Tid, u64)>,
+}
+
+impl Times {
+    fn take(&mut self, event: &Event) {
+        let What::Switch { next, .. } = event.what else { return };
+        if let Some((thread, since)) = self.since.insert(event.cpu, (next, event.at)) {
+            *self.ns.entry(thread).or_default() += event.at.saturating_sub(since);
+        }
+    }
+
+    /// Returns the threads other than `vcpus` with the largest times.
+    fn largest(self, vcpus: &BTreeSet<Tid>, length_ns: u64) -> Vec<Tid> {
+        let counts = |(tid, ns): &(Tid, u64)| *tid != 0 && !vcpus.contains(tid) && *ns * OTHERS_SHARE >= length_ns;
+        let mut times: Vec<(Tid, u64)> = self.ns.into_iter().filter(counts).collect();
+        times.sort_by_key(|(tid, ns)| (std::cmp::Reverse(*ns), *tid));
+        times.into_iter().take(OTHERS_MAX).map(|(tid, _)| tid).collect()
     }
 }
 

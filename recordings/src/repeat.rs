@@ -24,6 +24,9 @@ const SENDING_VMX: [u32; 4] = [18, 32, 44, 56];
 /// 2, appendix C).
 const SENDING_SVM: [u32; 5] = [0x7c, 0x81, 0x400, 0x401, 0x402];
 
+/// Name of the guest that repeats threads of the host itself.
+pub const HOST: &str = RecordedHost::HOST;
+
 /// How the waits of the threads ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
@@ -102,10 +105,10 @@ enum Waker {
 
 impl Repeats {
     /// Follows the vCPU threads of `guests`, each with its name, in the order of the vCPUs' numbers, and the threads
-    /// `others` of the host, which become the guest `"host"` if there are any.
+    /// `others` of the host, which become the guest [`HOST`] if there are any.
     pub fn new(guests: &[(String, Vec<Tid>)], others: &[Tid]) -> Repeats {
         let vcpus = guests.iter().map(|(name, threads)| (name.clone(), true, &threads[..]));
-        let host = Some(("host".to_owned(), false, others)).filter(|_| !others.is_empty());
+        let host = Some((HOST.to_owned(), false, others)).filter(|_| !others.is_empty());
         let mut places = HashMap::new();
         let guests = (vcpus.chain(host).enumerate()).map(|(guest, (name, has_vcpus, threads))| {
             places.extend((threads.iter().enumerate()).map(|(number, tid)| (*tid, (guest, number))));

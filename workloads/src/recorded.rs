@@ -23,7 +23,7 @@ use crate::workload::{Idle, Load};
 /// Recorded threads, one for each vCPU. vCPUs beyond the last one do nothing.
 #[derive(Clone, Default, PartialEq)]
 pub struct Recorded {
-    /// File with recorded threads, as `holdfast import --threads` writes it, relative to the experiment's folder.
+    /// File with recorded threads, as `holdfast import --experiment` writes it, relative to the experiment's folder.
     pub file: String,
     /// Name of the recorded guest in that file.
     pub guest: String,
@@ -47,6 +47,8 @@ pub struct RecordedHost {
 impl RecordedHost {
     /// The version of the form of these files.
     pub const SCHEMA: &str = "holdfast.recorded/1";
+    /// Name of the guest whose threads are the host's own.
+    pub const HOST: &str = "host";
 }
 
 /// What one thread did, in order.

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use holdfast_lab::recorded::{self, NOTE};
 use holdfast_lab::sheet::Sheet;
-use holdfast_lab::{file, trace};
+use holdfast_lab::{file, repeated, trace};
 use holdfast_recordings::account::{Account, metrics};
-use holdfast_recordings::import::{Import, ImportError, Imported, Source};
+use holdfast_recordings::import::{Import, ImportError, Imported, Source, guest_names};
 use holdfast_recordings::read::Fault;
 use serde::Serialize;
 
@@ -52,8 +52,9 @@ pub fn import(args: &ImportArgs) -> Result<Done> {
     let page = named(&args.out, "html");
     let metrics_path = named(&args.metrics, "prom");
     let timeline = named(&args.timeline, "pftrace");
+    let experiment = named(&args.experiment, "toml");
     let window = Wanted::new(args)?;
-    for path in [&page, &metrics_path, &timeline] {
+    for path in [&page, &metrics_path, &timeline, &experiment] {
         output::check(path.as_deref())?;
     }
     let (call_off, bar) = (signal::call_off()?, Bar::uncounted("reading"));
@@ -81,6 +82,9 @@ pub fn import(args: &ImportArgs) -> Result<Done> {
             );
         }
     }
+    if let Some(path) = experiment.as_ref().filter(|_| !interrupted) {
+        repeat(&import, account, path)?;
+    }
     if let Some(path) = &metrics_path {
         file::write(path, metrics(account).as_bytes())?;
         note!("metrics: {}", path.display());
@@ -93,6 +97,31 @@ pub fn import(args: &ImportArgs) -> Result<Done> {
         Format::Table => tables(account, args.all)?,
     }
     Ok(if interrupted { Done::Interrupted } else { Done::Whole })
+}
+
+/// Writes the experiment that repeats the recorded vCPUs to `path`, and what they did next to it.
+fn repeat(import: &Import, account: &Account, path: &Path) -> Result<()> {
+    let (host, waits) = import.repeats(account).map_err(refused)?;
+    let threads = path.with_extension("recorded.json");
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let experiment: String = stem.chars().map(plain).collect();
+    let names = guest_names(account);
+    let text = repeated::experiment(&experiment, account, &names, &host, &name(&threads));
+    let json = serde_json::to_vec(&host).map_err(std::io::Error::from);
+    let json = json.map_err(|error| Refused::Unreadable(threads.display().to_string(), error))?;
+    file::write(&threads, &json)?;
+    file::write(path, text.as_bytes())?;
+    note!(
+        "experiment: {} ({} waits ended by siblings, {} by timers, {} by devices; {} keep their recorded length)",
+        path.display(),
+        waits.by_threads,
+        waits.by_timers,
+        waits.by_devices,
+        waits.unknown
+    );
+    Ok(())
 }
 
 fn refused(error: ImportError) -> Error {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use holdfast_host::Linux;
 use holdfast_sim::Config;
-use holdfast_workloads::Workload;
+use holdfast_workloads::{RecordedHost, Workload};
 
 use super::{ReadFile, counts, hardware};
 use crate::diagnostic::{Findings, KeyFindings, Place};
@@ -173,9 +173,14 @@ impl<'e> Builder<'e> {
     /// Reads the threads of a guest that repeats recorded ones. Returns `None` if there is a mistake.
     fn recorded(&mut self, vm: &mut DraftVm, scale: f64, key: &str, place: &Place) -> Option<()> {
         let vcpus = vm.vcpus;
+        let poll = &mut vm.host.halt_poll_cap_ns;
         let Workload::Recorded(recorded) = &mut vm.boot.workload else {
             return Some(());
         };
+        if recorded.guest == RecordedHost::HOST {
+            // The host polls for vCPUs, not for threads of its own.
+            *poll = Some(0);
+        }
         let name = recorded.file.clone();
         let read = if name.is_empty() {
             Err("no file".to_owned())

@@ -278,8 +278,8 @@ pub struct ResultArgs {
     /// Format of the results on standard output
     #[arg(long, value_enum, default_value_t)]
     pub format: ResultFormat,
-    /// Write the results to PLACE/EXPERIMENT.results.json, or to a file that ends in .json; other results there are kept
-    /// as EXPERIMENT.results.1.json
+    /// Write the results to PLACE/EXPERIMENT.results.json, or to a file that ends in .json; other results there are
+    /// kept as EXPERIMENT.results.1.json
     #[arg(long, value_name = "PLACE")]
     pub out: Option<PathBuf>,
     /// Print only this guest in tables, by its name or the beginning of several names; can be given several times
@@ -319,8 +319,8 @@ pub struct RunArgs {
 /// Arguments of `holdfast list`.
 #[derive(Args, Debug)]
 pub struct ListArgs {
-    /// Print what runs cost by the records in DIR, as lab/src/shipped/costs.csv has it; `holdfast run EXPERIMENT --cache
-    /// DIR` makes the records, and a few --seeds suffice
+    /// Print what runs cost by the records in DIR, as lab/src/shipped/costs.csv has it; `holdfast run EXPERIMENT
+    /// --cache DIR` makes the records, and a few --seeds suffice
     #[arg(long, value_name = "DIR")]
     pub costs: Option<PathBuf>,
     /// Format of the list
@@ -431,8 +431,8 @@ pub struct TraceArgs {
     /// Length of the recording in virtual time [default: 60 ms]
     #[arg(long = "for", value_name = "TIME", allow_hyphen_values = true)]
     pub span: Option<String>,
-    /// Write the timeline to PLACE/EXPERIMENT-CASE-VARIANT-SEED.pftrace, or to a file that ends in .pftrace [default: to
-    /// a file of that name here]
+    /// Write the timeline to PLACE/EXPERIMENT-CASE-VARIANT-SEED.pftrace, or to a file that ends in .pftrace [default:
+    /// to a file of that name here]
     #[arg(long, value_name = "PLACE")]
     pub out: Option<PathBuf>,
     /// Also draw the vCPUs of the recording as an SVG file

@@ -26,6 +26,7 @@ pub mod collect;
 pub mod compare;
 pub mod determinism;
 pub mod diagnostic;
+pub mod digest;
 pub mod display;
 pub mod document;
 pub mod doubts;

@@ -7,7 +7,7 @@ use holdfast_host::Linux;
 use holdfast_recordings::account::{Account, VmAccount};
 use holdfast_workloads::{Recorded, RecordedHost, recorded_fault};
 
-use crate::units::digest;
+use crate::digest::digest;
 
 /// What the key takes.
 pub const EXPECTED: &str = "a file that `holdfast import --experiment` has written, and at scale 1";
@@ -58,7 +58,8 @@ pub fn experiment(name: &str, account: &Account, names: &[String], host: &Record
          # The host is simulated. Ask about pinning, placement, weights, quotas, polling, slices, preemption and versions\n\
          # of its scheduler. Locks and kernels of the guests cannot be asked about: their spinning is recorded time.\n\
          #\n\
-         # Check it first: `holdfast run THIS-FILE` prints the CPU ready of each guest. Recorded were:\n{}\n\n\
+         # Check it first: `holdfast run THIS-FILE --out results`, then `holdfast explain` on the results prints the CPU\n\
+         # ready of each guest. Recorded were:\n{}\n\n\
          name = {name:?}\ntitle = {:?}\nmetric = \"elapsed\"\nseeds = 3\nscale = 1\nlimit = \"{} s\"\n\n[machine]\n{}\n[host]\n",
         ready.join("\n"),
         format!("{name}: {} recorded guests, {seconds} s", account.vms.len()),

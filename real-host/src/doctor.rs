@@ -6,6 +6,7 @@
 //! error.
 
 mod check;
+mod features;
 mod files;
 mod guest;
 mod inside;
@@ -63,7 +64,7 @@ pub fn examine(root: &Path, probe: Option<&Probe>) -> Report {
     kvm::interrupts(&files, &mut checks);
     kvm::halting(&files, &mut checks);
     guest::examine(probe, &mut checks);
-    inside::examine(probe, &mut checks);
+    inside::examine(probe.and_then(|probe| probe.inside.as_ref()), &mut checks);
     scheduler::examine(&files, &mut checks);
     machine::examine(&files, &mut checks);
     running::examine(&files, &mut checks);

@@ -228,8 +228,8 @@ impl Import {
 }
 
 impl Import {
-    /// Reads the recording again, and returns what the vCPUs of `account` did, and the threads of the host that had most
-    /// time.
+    /// Reads the recording again, and returns what the vCPUs of `account` did, and the threads of the host that had
+    /// most time.
     ///
     /// # Errors
     /// As [`Import::account`]; and [`ImportError::UnknownVms`] if it is not known which vCPUs are of one VM.

@@ -20,8 +20,8 @@ const TIMER_VECTORS: [u8; 2] = [0xec, 0xef];
 /// Exits in which a vCPU can wake another one: Intel's VMCALL, accesses of the APIC, WRMSR, writes to a virtual APIC
 /// (SDM volume 3, appendix C).
 const SENDING_VMX: [u32; 4] = [18, 32, 44, 56];
-/// The same for AMD: MSR, VMMCALL, nested page faults on the APIC's page, incomplete AVIC IPIs, AVIC's traps (APM volume
-/// 2, appendix C).
+/// The same for AMD: MSR, VMMCALL, nested page faults on the APIC's page, incomplete AVIC IPIs, AVIC's traps (APM
+/// volume 2, appendix C).
 const SENDING_SVM: [u32; 5] = [0x7c, 0x81, 0x400, 0x401, 0x402];
 
 /// Name of the guest that repeats threads of the host itself.

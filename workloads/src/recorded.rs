@@ -36,7 +36,7 @@ pub struct Recorded {
 /// The threads of recorded guests, as files have them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedHost {
-    /// [`RecordedHost::SCHEMA`].
+    /// The version of the file's form: [`RecordedHost::SCHEMA`].
     pub schema: String,
     /// How long the recording lasted, in nanoseconds.
     pub span_ns: u64,
@@ -80,7 +80,8 @@ pub enum Step {
     At(u64),
 }
 
-/// Returns what is wrong with `threads`, if anything: a wait that none or two of them end, a thread that does not exist.
+/// Returns what is wrong with `threads`, if anything: a wait that none or two of them end, a thread that does not
+/// exist.
 pub fn fault(threads: &[Thread]) -> Option<String> {
     let mut ended: Vec<Vec<bool>> = threads.iter().map(|thread| vec![false; thread.waits()]).collect();
     for (number, thread) in threads.iter().enumerate() {

@@ -190,7 +190,8 @@ pub struct ContendedArgs {
     /// Numbers of threads or vCPUs, on two CPUs
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=64))]
     pub contenders: Vec<u32>,
-    /// Write the comparison to PLACE/reality-COMMAND.json, or to a file that ends in .json, each row when it is complete
+    /// Write the comparison to PLACE/reality-COMMAND.json, or to a file that ends in .json, each row when it is
+    /// complete
     #[arg(long, value_name = "PLACE")]
     pub out: Option<PathBuf>,
     /// Format of the comparison

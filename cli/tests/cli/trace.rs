@@ -64,8 +64,8 @@ fn a_recorded_run_is_the_same_run() {
         assert_eq!(ran.status, 0, "{}", ran.err);
         (ran.json(), fs::read(folder.path().join(name)).expect("it is there"))
     };
-    let (said, bytes) = record("one", &["--seed", "2"]);
-    let (_, again) = record("two", &["--seed", "2"]);
+    let (said, bytes) = record("one.pftrace", &["--seed", "2"]);
+    let (_, again) = record("two.pftrace", &["--seed", "2"]);
     assert_eq!(bytes, again, "equal runs give equal files");
     let ran = holdfast(&[
         "run",
@@ -83,7 +83,7 @@ fn a_recorded_run_is_the_same_run() {
         "json",
     ]);
     assert_eq!(said["history_hash"], ran.json()["cases"][0]["history_hashes"][0]);
-    let (other, _) = record("three", &["--from", "30 ms", "--for", "2 ms"]);
+    let (other, _) = record("three.pftrace", &["--from", "30 ms", "--for", "2 ms"]);
     assert_eq!(
         (&other["from_ns"], &other["to_ns"]),
         (&30_000_000.into(), &32_000_000.into())

@@ -22,13 +22,13 @@ mod status;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::Hasher as _;
 use std::str::FromStr;
 
 use holdfast_sim::Config;
 use serde::{Deserialize, Serialize};
-use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
+pub use crate::digest::digest;
+use crate::digest::hash;
 use crate::extensions::Extensions;
 use crate::plan::Plan;
 
@@ -96,21 +96,6 @@ impl From<Id> for String {
     fn from(id: Id) -> String {
         id.to_string()
     }
-}
-
-/// Returns a hash of `parts`, the same in every build on every machine.
-fn hash(parts: &[impl AsRef<[u8]>]) -> u128 {
-    let mut hasher = SipHasher13::new();
-    for part in parts.iter().map(AsRef::as_ref) {
-        hasher.write(&(part.len() as u64).to_le_bytes());
-        hasher.write(part);
-    }
-    hasher.finish128().as_u128()
-}
-
-/// Returns the hash of `parts` as text.
-pub fn digest(parts: &[impl AsRef<[u8]>]) -> String {
-    format!("{:032x}", hash(parts))
 }
 
 /// Returns `value` as a line of JSON, with its line break.

@@ -14,7 +14,7 @@ use holdfast_recordings::event::{Event, Left, Name, Tid, What};
 use holdfast_recordings::hosts::Beside;
 use holdfast_recordings::timeline::{Faults, Follower, Occupant, Sink, State, Step, VcpuIndex};
 use holdfast_sim::timeline::{Doing, Place, Span, Thread, Timeline, VcpuTimeline, Window};
-use holdfast_sim::{CallOff, Cause, Outcome};
+use holdfast_sim::{CallOff, Cause, Config, Outcome};
 
 /// Reasons of exits as VMX numbers them.
 const INTERRUPT: u32 = 1;
@@ -22,8 +22,8 @@ const HLT: u32 = 12;
 const HYPERCALL: u32 = 18;
 const PAUSE: u32 = 40;
 
-/// Runs a cell of an experiment, and records all of it.
-fn recorded(name: &str, case: &str, variant: &str, scale: f64, set: &[&str]) -> (Outcome, Timeline) {
+/// Returns a cell of an experiment.
+pub fn cell(name: &str, case: &str, variant: &str, scale: f64, set: &[&str]) -> Config {
     let shipped = shipped::find(EXPERIMENTS, name).expect("it is shipped");
     let experiment = Experiment::parse(shipped.file, shipped.text).expect("a valid experiment");
     let options = Options {
@@ -35,13 +35,24 @@ fn recorded(name: &str, case: &str, variant: &str, scale: f64, set: &[&str]) -> 
         ..Options::default()
     };
     let plan = Plan::new(experiment, &options).unwrap_or_else(|problems| panic!("{problems}"));
-    let mut config = plan.cells[0].config.clone();
-    config.seed = 1;
+    Config {
+        seed: 1,
+        ..plan.cells[0].config.clone()
+    }
+}
+
+/// Runs a cell of an experiment, and records all of it.
+fn recorded(name: &str, case: &str, variant: &str, scale: f64, set: &[&str]) -> (Outcome, Timeline) {
+    record(&cell(name, case, variant, scale, set))
+}
+
+/// Runs `config`, and records all of it.
+pub fn record(config: &Config) -> (Outcome, Timeline) {
     let window = Window {
         from_ns: 0,
         to_ns: u64::MAX,
     };
-    let (outcome, timeline) = holdfast_sim::record(&config, &CallOff::new(), window).expect("a machine");
+    let (outcome, timeline) = holdfast_sim::record(config, &CallOff::new(), window).expect("a machine");
     assert!(!timeline.truncated, "the run is too long for a recording");
     (outcome.unwrap_or_else(|failure| panic!("{failure}")), timeline)
 }
@@ -53,7 +64,7 @@ struct Writer<'t> {
     rows: Vec<(u64, u8, Event)>,
 }
 
-fn process(vm: u32) -> Tid {
+pub fn process(vm: u32) -> Tid {
     1000 * (vm + 1)
 }
 
@@ -302,7 +313,7 @@ fn left(vcpu: &VcpuTimeline, at: u64) -> Left {
 }
 
 /// Returns the events that a real host would have recorded, in the order of time.
-fn events(timeline: &Timeline) -> Vec<Event> {
+pub fn events(timeline: &Timeline) -> Vec<Event> {
     let mut writer = Writer {
         timeline,
         rows: Vec::new(),

@@ -150,8 +150,8 @@ fn a_ticket_too_many_is_given_back_and_drawn_again() {
     crowded::<TailPvTicket>(24_576, 2);
 }
 
-/// Returns the order in which three CPUs take a lock under the schedule of `seed`: CPUs 1 and 2 queue in this order while
-/// CPU 0 holds it, and CPU 0 then comes back as a newcomer.
+/// Returns the order in which three CPUs take a lock under the schedule of `seed`: CPUs 1 and 2 queue in this order
+/// while CPU 0 holds it, and CPU 0 then comes back as a newcomer.
 fn served<L: RawLock<StepCpu> + 'static>(seed: u64) -> Vec<u32> {
     let (lock, order) = (Checked::new(0), Arc::new(Mutex::new(Vec::new())));
     let until_last = |cpu: &StepCpu, lock: &Checked, last: u32| {

@@ -1,8 +1,7 @@
 //! What this machine is offered, if it is itself a guest, and what it loses by what it is not offered.
 
 use super::check::Check;
-use super::guest::FEATURES;
-use super::probe::Probe;
+use super::features::FEATURES;
 
 /// What the hypervisor below says of itself in CPUID.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,10 +62,8 @@ pub fn ask() -> Option<Inside> {
 }
 
 /// Adds the checks of what this machine is offered, if it is a guest.
-pub fn examine(probe: Option<&Probe>, checks: &mut Vec<Check>) {
-    let Some(inside) = probe.and_then(|probe| probe.inside.as_ref()) else {
-        return;
-    };
+pub fn examine(inside: Option<&Inside>, checks: &mut Vec<Check>) {
+    let Some(inside) = inside else { return };
     let Some(features) = inside.features else {
         let found = format!("{}, not KVM", inside.hypervisor);
         checks.push(
@@ -104,12 +101,8 @@ mod tests {
             features,
             hints,
         };
-        let probe = Probe {
-            inside: Some(inside),
-            ..Probe::default()
-        };
         let mut checks = Vec::new();
-        examine(Some(&probe), &mut checks);
+        examine(Some(&inside), &mut checks);
         checks
     }
 
@@ -139,7 +132,7 @@ mod tests {
         let other = checks(None, 0);
         assert_eq!((other.len(), other[0].verdict), (1, Verdict::Unknown));
         let mut none = Vec::new();
-        examine(Some(&Probe::default()), &mut none);
+        examine(None, &mut none);
         examine(None, &mut none);
         assert!(none.is_empty(), "{none:?}");
         assert!(

@@ -13,7 +13,6 @@ pub mod gaps;
 pub mod guest;
 pub mod happened;
 pub mod hash;
-pub mod latencies;
 pub mod ledger;
 pub mod locks;
 pub mod timeline;

@@ -1,6 +1,7 @@
-//! Virtual time and the events to come, what time is spent on, and why a run ends.
+//! Virtual time and the events to come, what time is spent on, how long operations take, and why a run ends.
 
 pub mod cause;
 pub mod clock;
 pub mod failure;
+pub mod latencies;
 pub mod pending;

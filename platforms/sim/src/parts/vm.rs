@@ -9,7 +9,7 @@ use holdfast_host::VcpuId;
 use holdfast_locks::{LockStats, NodeTable, WaitTable};
 use holdfast_machine::{Picos, Time};
 
-use crate::books::latencies::Latencies;
+use crate::core::latencies::Latencies;
 use crate::memory::dirty::Pages;
 use crate::memory::records::SharedMemory;
 use crate::memory::tlb::Spaces;

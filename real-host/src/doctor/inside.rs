@@ -133,7 +133,6 @@ mod tests {
         assert_eq!((other.len(), other[0].verdict), (1, Verdict::Unknown));
         let mut none = Vec::new();
         examine(None, &mut none);
-        examine(None, &mut none);
         assert!(none.is_empty(), "{none:?}");
         assert!(
             checks(Some(!0), REALTIME)

@@ -269,7 +269,7 @@ const INERT: &[(&str, &str)] = &[
     ),
     (
         "vm.*.recorded.file",
-        "it names a file with threads (integration/repeated.rs)",
+        "it names a file with threads (sim/recorded.rs)",
     ),
     ("vm.*.recorded.guest", "it names threads of that file"),
     ("limit", "it ends a run, and changes nothing before"),

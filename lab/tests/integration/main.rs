@@ -28,7 +28,6 @@ mod preemption;
 mod prose;
 mod published;
 mod recorded;
-mod repeated;
 mod reports;
 mod runs;
 mod schedulers;

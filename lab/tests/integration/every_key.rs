@@ -267,10 +267,7 @@ const INERT: &[(&str, &str)] = &[
         "host.idle_hlt",
         "only a halt with an interrupt pending is another one (integration/avic.rs)",
     ),
-    (
-        "vm.*.recorded.file",
-        "it names a file with threads (sim/recorded.rs)",
-    ),
+    ("vm.*.recorded.file", "it names a file with threads (sim/recorded.rs)"),
     ("vm.*.recorded.guest", "it names threads of that file"),
     ("limit", "it ends a run, and changes nothing before"),
     ("zero_at", "it changes what is counted, not what happens"),

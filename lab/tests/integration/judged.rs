@@ -1,5 +1,6 @@
 //! The orders of variants that `holdfast validate` judges right, at the smallest scale at which they are proven: a
-//! turned order fails here. Every pair whose published figures prove a difference is judged here, or left out with a reason.
+//! turned order fails here. Every pair whose published figures prove a difference is judged here, or left out with a
+//! reason.
 
 use holdfast_lab::experiment::{Experiment, Quantity};
 use holdfast_lab::results::{PublishedFigure, Results};

@@ -22,7 +22,7 @@ const CIRCLES: &[(&str, &[usize])] = &[
     ("holdfast-host", &[4, 3, 2, 2]),
     ("holdfast-image", &[2]),
     ("holdfast-kvm", &[4, 4]),
-    ("holdfast-lab", &[6, 3, 2, 2, 2, 2, 2, 2, 2]),
+    ("holdfast-lab", &[6, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2]),
     ("holdfast-locks", &[2]),
     ("holdfast-model", &[2]),
     ("holdfast-real-host", &[3]),

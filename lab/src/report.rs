@@ -30,12 +30,27 @@ pub(crate) use words::prose;
 /// Style sheet of drawings, which is also a part of [`STYLE`].
 const MARKS: &str = include_str!("report/marks.css");
 /// Style sheet of pages.
-pub(crate) const STYLE: &str = concat!(include_str!("report/marks.css"), include_str!("report/style.css"));
+const STYLE: &str = concat!(include_str!("report/marks.css"), include_str!("report/style.css"));
 pub use drawing::{Drawing, drawings};
 pub(crate) use drawing::{LABELS, PLOT, frame, legend_of};
 
 /// Content policy: the page must not load or execute anything.
-pub(crate) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+
+/// Returns the head of a page about `name` by this `version`.
+pub(crate) fn head(name: &str, version: &str) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            meta http-equiv="Content-Security-Policy" content=(POLICY);
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            meta name="generator" content={ "holdfast " (version) };
+            title { (name) " - holdfast" }
+            style { (PreEscaped(STYLE)) }
+        }
+    }
+}
 
 /// Returns the page for `results`.
 pub fn html(results: &Results) -> String {
@@ -44,15 +59,7 @@ pub fn html(results: &Results) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                meta name="generator" content={ "holdfast " (results.version) };
-                title { (results.experiment) " - holdfast" }
-                style { (PreEscaped(STYLE)) }
-            }
+            (head(&results.experiment, &results.version))
             body {
                 header {
                     p class="kicker" { "holdfast · " (results.experiment) }

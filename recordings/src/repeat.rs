@@ -13,16 +13,10 @@ use std::collections::{BTreeMap, HashMap};
 use holdfast_workloads::{RecordedHost, Step, Thread};
 
 use crate::event::{Event, Left, Tid, What};
+use crate::timeline::reasons;
 
-/// Linux's `LOCAL_TIMER_VECTOR`, since 4.x and before.
+/// Linux's `LOCAL_TIMER_VECTOR`: 0xec in later kernels, 0xef in earlier ones.
 const TIMER_VECTORS: [u8; 2] = [0xec, 0xef];
-
-/// Exits in which a vCPU can wake another one: Intel's VMCALL, accesses of the APIC, WRMSR, writes to a virtual APIC
-/// (SDM volume 3, appendix C).
-const SENDING_VMX: [u32; 4] = [18, 32, 44, 56];
-/// The same for AMD: MSR, VMMCALL, nested page faults on the APIC's page, incomplete AVIC IPIs, AVIC's traps (APM
-/// volume 2, appendix C).
-const SENDING_SVM: [u32; 5] = [0x7c, 0x81, 0x400, 0x401, 0x402];
 
 /// Name of the guest that repeats threads of the host itself.
 pub const HOST: &str = RecordedHost::HOST;
@@ -362,16 +356,12 @@ fn join(steps: impl Iterator<Item = Step>) -> Vec<Step> {
 impl Followed {
     /// Returns `true` if it handles an exit in which a vCPU can wake another one.
     fn can_send(&self) -> bool {
-        match self.exit {
-            Some((1, reason)) => SENDING_VMX.contains(&(reason & 0xffff)),
-            Some((2, reason)) => SENDING_SVM.contains(&reason),
-            _ => false,
-        }
+        self.exit.is_some_and(|(isa, reason)| reasons::can_send(reason, isa))
     }
 
-    /// Returns `true` if it handles an exit for HLT.
+    /// Returns `true` if it handles an exit for HLT or MWAIT.
     fn is_halted(&self) -> bool {
-        matches!(self.exit, Some((1, 12) | (2, 0x78)))
+        self.exit.is_some_and(|(isa, reason)| reasons::is_halt(reason, isa))
     }
 
     /// An interrupt for it says what ended a wait whose waker is unknown.

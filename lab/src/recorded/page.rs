@@ -2,10 +2,10 @@
 
 use holdfast_recordings::account::{Account, Basis};
 use holdfast_recordings::picture::Picture;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{DOCTYPE, Markup, html};
 
 use super::{drawing, tables};
-use crate::report::{POLICY, STYLE, foldable, prose};
+use crate::report::{foldable, head, prose};
 
 /// Most rows of each VM in a table of names.
 const ROWS: usize = 8;
@@ -16,15 +16,7 @@ pub fn page(name: &str, account: &Account, picture: Option<&Picture>, version: &
     let page = html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                meta name="generator" content={ "holdfast " (version) };
-                title { (name) " - holdfast" }
-                style { (PreEscaped(STYLE)) }
-            }
+            (head(name, version))
             body {
                 header {
                     p class="kicker" { "holdfast · " (name) }

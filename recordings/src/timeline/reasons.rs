@@ -31,6 +31,14 @@ pub fn is_interrupt(reason: u32, isa: u32) -> bool {
     either(reason, isa, 1, 0x60)
 }
 
+/// Returns whether a vCPU can wake another one in an exit: by a hypercall, a write to an MSR or to its APIC, or an IPI
+/// that the hardware does not deliver (SDM volume 3, appendix C; APM volume 2, appendix C).
+pub fn can_send(reason: u32, isa: u32) -> bool {
+    let vmx = [18, 32, 44, 56].contains(&(reason & VMX_BASIC));
+    let svm = [0x7c, 0x81, 0x400, 0x401, 0x402].contains(&reason);
+    (isa != 2 && vmx) || (isa != 1 && svm)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,6 +50,7 @@ mod tests {
         assert!(is_halt(12, 1) && is_halt(0x78, 2) && is_halt(0x78, 0) && !is_halt(12, 2));
         assert!(is_halt(0x8000_000c, 1));
         assert!(is_pause(40, 1) && is_pause(0x77, 2) && !is_pause(0x77, 1));
+        assert!(can_send(32, 1) && can_send(0x81, 2) && !can_send(32, 2) && !can_send(12, 1));
         assert!(is_interrupt(1, 1) && is_interrupt(0x60, 2) && !is_interrupt(1, 2));
     }
 }

@@ -1,5 +1,7 @@
 //! What files say of guests that run: the processes with vCPU threads, and what limits these.
 
+use holdfast_recordings::hosts::names::is_vcpu;
+
 use super::files::Files;
 use super::machine::count;
 
@@ -28,17 +30,6 @@ pub struct Guest {
     pub name: String,
     /// Its vCPUs.
     pub vcpus: Vec<Vcpu>,
-}
-
-/// Returns whether a thread of this name is a vCPU: QEMU's "CPU 3/KVM", cloud-hypervisor's "vcpu3", Firecracker's
-/// "fc_vcpu 3", crosvm's "crosvm_vcpu3".
-fn is_vcpu(name: &str) -> bool {
-    let numbered = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
-    let qemu = name.strip_prefix("CPU ").and_then(|rest| rest.strip_suffix("/KVM"));
-    let others = ["fc_vcpu ", "crosvm_vcpu", "vcpu"]
-        .into_iter()
-        .find_map(|prefix| name.strip_prefix(prefix));
-    qemu.or(others).is_some_and(numbered)
 }
 
 /// Returns the guests that run.

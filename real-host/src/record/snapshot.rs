@@ -5,6 +5,8 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _};
 use std::path::{Component, Path, PathBuf};
 
+use holdfast_recordings::hosts::names::is_vcpu;
+
 /// Limit on what is copied of a file in bytes.
 const BYTES_MAX: u64 = 1 << 20;
 /// Limit on the number of files of one copy.
@@ -307,18 +309,6 @@ impl<'r> Snapshot<'r> {
             }
         }
     }
-}
-
-/// Returns whether `name` is that of a vCPU thread in QEMU, cloud-hypervisor, Firecracker or crosvm.
-fn is_vcpu(name: &str) -> bool {
-    let numbered = |prefix: &str, suffix: &str| {
-        let number = name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(suffix));
-        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
-    };
-    numbered("CPU ", "/KVM")
-        || ["vcpu", "fc_vcpu ", "crosvm_vcpu"]
-            .iter()
-            .any(|prefix| numbered(prefix, ""))
 }
 
 /// Returns whether `name` is `prefix` and a number.

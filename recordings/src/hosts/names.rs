@@ -97,6 +97,11 @@ fn vcpu(name: &str) -> Option<u32> {
     number(bare?)
 }
 
+/// Returns whether a thread of this `name` runs a vCPU.
+pub fn is_vcpu(name: &str) -> bool {
+    vcpu(name).is_some()
+}
+
 impl Role {
     /// Returns the role that `name` says.
     pub fn of(name: &str) -> Role {

@@ -53,6 +53,13 @@ pub fn at_exit(this: impl Fn() + Send + 'static) {
     *AT_EXIT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(this));
 }
 
+/// Takes back what [`at_exit`] has set. Does not return if a second signal does it just now: that ends the program, and
+/// what the work has met since is no error of its own.
+#[cfg(feature = "real-host")]
+pub fn forget_at_exit() {
+    *AT_EXIT.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
 /// Lets the signals that would end the program call the work off as well. Those that report a fault of the program are
 /// not among them.
 #[cfg(feature = "real-host")]
@@ -76,8 +83,11 @@ fn called(signal: i32) {
     // SIGHUP comes twice, from the terminal and from the shell, and after the SIGTERM of some service managers.
     let first = i32::from(SIGNAL.load(Ordering::Relaxed));
     if signal == SIGINT || (signal == SIGTERM && first == SIGTERM) {
+        // Held until the program has ended: see `forget_at_exit`.
         #[cfg(feature = "real-host")]
-        if let Some(this) = &*AT_EXIT.lock().unwrap_or_else(PoisonError::into_inner) {
+        let at_exit = AT_EXIT.lock().unwrap_or_else(PoisonError::into_inner);
+        #[cfg(feature = "real-host")]
+        if let Some(this) = &*at_exit {
             this();
         }
         process::exit(i32::from(interrupted()));

@@ -27,6 +27,7 @@ pub fn record(args: &RecordArgs) -> Result<Done> {
         signal::at_exit(move || abandon.now());
     };
     let report = record::run(Machine::here(), &args.out, &settings, signal::call_off()?, begun);
+    signal::forget_at_exit();
     let report = report.map_err(|error| match error {
         RecordError::Lacks(lack) => Error::Skipped(Skipped {
             what: "a recording of this host".to_owned(),

@@ -83,9 +83,7 @@ impl<P: Platform, const LOOKS: bool> RawLock<P> for TestAndSet<LOOKS> {
     }
 }
 
-// Not inlined where it has one caller: the way without contention would pay for what only waiters need.
 #[cold]
-#[inline(never)]
 fn lock_slow<P: Platform, const LOOKS: bool>(cpu: &P, word: &P::Word) {
     cpu.contention_begin(word);
     loop {

@@ -18,6 +18,7 @@ use crate::word::{KvmAddress, KvmWord};
 
 /// The vCPU that executes the caller. It is valid until the caller is switched to another CPU.
 #[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
 pub struct KvmCpu {
     block: &'static PerCpu,
     /// Makes the type neither `Send` nor `Sync`.

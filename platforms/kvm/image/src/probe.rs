@@ -8,8 +8,9 @@ use holdfast_locks::{RawLock, for_each_lock_kind};
 use crate::cpu::KvmCpu;
 use crate::word::KvmWord;
 
-/// A function that locks and unlocks a word.
-pub type Probe = extern "sysv64" fn(&KvmCpu, &KvmWord);
+/// A function that locks and unlocks a word. The CPU comes in a register: a reference to it would be read from memory
+/// wherever the compiler likes.
+pub type Probe = extern "sysv64" fn(KvmCpu, &KvmWord);
 
 macro_rules! probes {
     ([] $($module:ident: $kind:ident = $name:literal,)+) => {
@@ -17,11 +18,11 @@ macro_rules! probes {
             #[doc = concat!("Lock and unlock of [`", stringify!($kind), "`](holdfast_locks::", stringify!($kind), ").")]
             #[unsafe(export_name = concat!("holdfast_probe_", stringify!($module)))]
             #[inline(never)]
-            pub extern "sysv64" fn $module(cpu: &KvmCpu, word: &KvmWord) {
+            pub extern "sysv64" fn $module(cpu: KvmCpu, word: &KvmWord) {
                 // The type alias fills in the defaults of the lock's type parameters.
                 type Lock = holdfast_locks::$kind;
-                Lock::lock(cpu, word);
-                Lock::unlock(cpu, word);
+                Lock::lock(&cpu, word);
+                Lock::unlock(&cpu, word);
             }
         )+
 

@@ -63,7 +63,7 @@ fn execute(function: usize) -> Vec<u64> {
             "popfq",
             "add rsp, 128",
             function = in(reg) function,
-            in("rdi") &raw const cpu,
+            in("rdi") cpu,
             in("rsi") &raw const word,
             clobber_abi("sysv64"),
         );

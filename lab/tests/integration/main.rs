@@ -22,8 +22,6 @@ mod matrix;
 mod mutations;
 mod orders;
 mod packages;
-#[cfg(feature = "parquet")]
-mod parquet;
 mod preemption;
 mod prose;
 mod published;

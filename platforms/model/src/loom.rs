@@ -14,7 +14,7 @@ use std::cell::{Cell as StdCell, RefCell};
 use std::collections::BTreeSet;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU32 as StdAtomicU32, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use ::loom::cell::UnsafeCell;
@@ -67,6 +67,13 @@ thread_local! {
     static TOUCHED: RefCell<BTreeSet<u32>> = const { RefCell::new(BTreeSet::new()) };
 }
 
+/// Held by the search that runs. Each execution maps and unmaps the stacks of its threads, and every unmapping
+/// interrupts the CPUs that run other threads of the process: two searches at once take longer than one after the other.
+static SEARCH: Mutex<()> = Mutex::new(());
+
+/// What a search executes. Of one type, since the checker would be compiled again for each other one.
+type Body = Arc<dyn Fn() + Send + Sync>;
+
 /// The panic payload of an execution that accessed a word for the first time.
 struct FirstTouch(u32);
 
@@ -80,8 +87,9 @@ impl Checker for Loom {
     type Thread = LoomThread;
 
     fn explore(search: &Bounds, body: impl Fn() + Send + Sync + 'static) -> Result<Explored, Failure> {
+        let _alone = SEARCH.lock().unwrap_or_else(PoisonError::into_inner);
         let start = Instant::now();
-        let body = Arc::new(body);
+        let body: Body = Arc::new(body);
         TOUCHED.take();
         // The first search, which is short, finds most words.
         for preemptions in [Some(1), search.preemptions] {
@@ -173,7 +181,7 @@ impl Checker for Loom {
 fn search_once(
     builder: &::loom::model::Builder,
     executions_max: u64,
-    body: &Arc<impl Fn() + Send + Sync + 'static>,
+    body: &Body,
 ) -> Result<(), Box<dyn std::any::Any + Send>> {
     EXECUTIONS.set(0);
     let body = Arc::clone(body);

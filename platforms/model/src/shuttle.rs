@@ -65,12 +65,13 @@ impl Checker for Shuttle {
         let start = Instant::now();
         let executions = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&executions);
-        let body = move || {
+        // Of one type, since the checker would be compiled again for each other one.
+        let body: Box<dyn Fn() + Send + Sync> = Box::new(move || {
             count.fetch_add(1, Ordering::Relaxed);
             restart_numbers();
             trace::clear();
             body();
-        };
+        });
         let mut config = Config::new();
         config.failure_persistence = FailurePersistence::None;
         config.max_steps = MaxSteps::FailAfter(1_000_000);

@@ -6,7 +6,9 @@ use holdfast_lab::tidy::Tidy;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::{Field, Row};
 
-use crate::fake;
+#[path = "integration/fake.rs"]
+#[expect(dead_code, reason = "other tests use the rest of it")]
+mod fake;
 
 /// Returns `field` as a CSV file has it.
 fn written(field: &Field) -> String {

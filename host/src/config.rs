@@ -12,7 +12,9 @@ use crate::interrupts::apicv::ApicvConfig;
 use crate::interrupts::avic::{AvicConfig, AvicEnable};
 use crate::linux::Linux;
 use crate::pause::config::{PauseControls, PauseHandling};
+use crate::quota::Quota;
 use crate::sched::config::{Preempt, SchedConfig};
+use crate::sched::seam::PolicyKind;
 
 /// Phase between the scheduler ticks of the pCPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +40,8 @@ pub struct HostConfig {
     pub tick_phase: TickPhase,
     /// The host's scheduler.
     pub sched: SchedConfig,
+    /// The policy on top of that scheduler. `kernel` leaves all decisions to it.
+    pub policy: PolicyKind,
     /// Longest time for which the pCPU of a halted vCPU polls before the vCPU's thread sleeps (kvm `halt_poll_ns`).
     /// With 0 it never polls.
     pub halt_poll_ns: u64,
@@ -82,6 +86,7 @@ impl HostConfig {
             hz: 1000,
             tick_phase: TickPhase::default(),
             sched: SchedConfig::default(),
+            policy: PolicyKind::KERNEL,
             halt_poll_ns: 0,
             halt_poll_grow: 2,
             halt_poll_grow_start_ns: 10_000,
@@ -175,18 +180,6 @@ pub enum VmGroup {
 
 /// The most vCPUs of a VM: as many as logical IDs of x2APIC mode can name.
 pub const VCPUS_MAX: u32 = holdfast_abi::lapic::X2APIC_IDS;
-
-/// A limit on the CPU time of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quota {
-    /// CPU time in each period on all pCPUs together, from 1 ms to one period for each pCPU. Nanoseconds.
-    pub quota_ns: u64,
-    /// The period, from 1 ms to 1 s. Nanoseconds.
-    pub period_ns: u64,
-    /// CPU time that may be kept from earlier periods and used beyond the quota, at most the quota (`cpu.max.burst`,
-    /// Linux 5.14). Nanoseconds.
-    pub burst_ns: u64,
-}
 
 /// A guest's network device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

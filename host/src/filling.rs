@@ -3,10 +3,11 @@
 use alloc::vec::Vec;
 
 use crate::boundary::{GroupId, TaskId, VmId};
-use crate::config::{Quota, TaskConfig, VCPUS_MAX, VmConfig, VmGroup};
+use crate::config::{TaskConfig, VCPUS_MAX, VmConfig, VmGroup};
 use crate::error::{ConfigError, in_range};
 use crate::guests::Vm;
 use crate::host::Host;
+use crate::quota::Quota;
 use crate::sched::{Mask, weight};
 use crate::threads::ThreadKind;
 use crate::vcpu::{Activity, MpState, Vcpu};
@@ -96,6 +97,7 @@ impl Host {
             };
             let vcpu = self.wings.guests.vcpus.next_id();
             let task = self.add_thread(ThreadKind::Vcpu(vcpu), vm.nice, group, mask);
+            self.wings.threads.sched.add_vcpu(id, vcpu, task);
             let mut row = Vcpu::new(vcpu, id, index as u32, task);
             if vm.waits_for_sipi && index > 0 {
                 (row.mp_state, row.activity) = (MpState::Uninitialized, Activity::Block);

@@ -9,6 +9,7 @@ use crate::counters::Counters;
 use crate::error::{ConfigError, in_range};
 use crate::pause::window;
 use crate::pcpus::Pcpus;
+use crate::sched::seam::PolicyKind;
 use crate::sched::{Scheduler, Throttling};
 use crate::step::Step;
 use crate::threads::{ThreadKind, Threads};
@@ -124,7 +125,8 @@ impl Host {
         self.wings.guests.vcpus[vcpu].thread.task
     }
 
-    /// Returns the statistics of `vm`, summed over its vCPUs, by KVM's names where KVM has them.
+    /// Returns the statistics of `vm`, summed over its vCPUs, by KVM's names where KVM has them. With a policy,
+    /// `policy_refusals` is the whole host's ([`Host::policy_refusals`]).
     ///
     /// # Panics
     /// If there is no such VM.
@@ -136,7 +138,14 @@ impl Host {
             sum.add(&vcpu.counters);
             window_max = window_max.max(u64::from(vcpu.spin.window_max));
         }
-        sum.all().chain([("pause_window_max", window_max)])
+        let policy = self.wings.config.policy != PolicyKind::KERNEL;
+        let refusals = policy.then(|| ("policy_refusals", self.policy_refusals()));
+        sum.all().chain([("pause_window_max", window_max)]).chain(refusals)
+    }
+
+    /// Returns the number of answers of the host's [policy](crate::Policy) that were refused.
+    pub fn policy_refusals(&self) -> u64 {
+        self.wings.threads.sched.refused()
     }
 
     /// Returns how long `task` has had a pCPU until `now`. The time since power-on of all pCPUs is the sum over all

@@ -16,6 +16,7 @@
 //!   in `pause/config.rs`.
 //! - `sched/`: one machinery of entities, queues and groups (`hierarchy.rs`) that asks a policy (`cfs.rs`, `eevdf.rs`)
 //!   what to do within a queue. A version is a set of parameters (`sched/config.rs`).
+//! - `sched/seam/`: a [`Policy`] of another crate, which is asked before all of that. [`conformance`] is its contract.
 //!
 //! The tests are random guests with a small clock, and a model of the APIC manual (`host/tests/host/apic_model`).
 #![no_std]
@@ -27,6 +28,7 @@ extern crate std;
 
 mod boundary;
 mod config;
+pub mod conformance;
 mod counters;
 mod dispatch;
 mod error;
@@ -41,6 +43,7 @@ mod interrupts;
 mod linux;
 mod pause;
 mod pcpus;
+mod quota;
 mod sched;
 mod step;
 mod threads;
@@ -52,7 +55,7 @@ pub use boundary::{
     Command, Cost, Event, Exit, GroupId, GuestState, HardwareEvent, HostInterrupt, Nanos, PcpuId, PcpuPlace, Run,
     TaskEvent, TaskId, VcpuId, VcpuState, VmId, VmmEvent,
 };
-pub use config::{HostConfig, Nic, Quota, TaskConfig, TickPhase, VCPUS_MAX, VmConfig, VmGroup};
+pub use config::{HostConfig, Nic, TaskConfig, TickPhase, VCPUS_MAX, VmConfig, VmGroup};
 pub use error::ConfigError;
 #[doc(hidden)]
 pub use faults::{Planted, PlugFaults, PvFaults, SpinFaults};
@@ -65,8 +68,10 @@ pub use interrupts::memory::HostMemory;
 pub use interrupts::{Inhibit, Inhibits, apicv, avic};
 pub use linux::Linux;
 pub use pause::config::{PauseControls, PauseExit, PauseHandling, WindowRule, YieldFilters};
+pub use quota::Quota;
 pub use sched::config::{BalanceConfig, DomainConfig, Preempt, SchedConfig, SchedulerKind, ShareRule, YieldRule};
 pub use sched::features::Features;
+pub use sched::seam::{GuestView, Pause, Policy, PolicyKind, RunState, ThreadView, View, Yield};
 pub use sched::{GROUP_DEPTH_MAX, Throttling};
 pub use vcpu::migration::{RestoreError, SavedVcpu};
 pub use vcpu::{MpState, PendingEvents};

@@ -8,6 +8,7 @@ pub(crate) mod search;
 pub(crate) mod window;
 
 use crate::boundary::{Command, VcpuId, VcpuState};
+use crate::sched::seam::Pause;
 use crate::step::Step;
 use crate::timers::Timer;
 use crate::vcpu::Activity;
@@ -24,6 +25,12 @@ pub(crate) fn on_spin(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> Afte
     let amd = matches!(on.config.pause_controls, PauseControls::Filter { .. });
     if !amd || on.config.pause.skips_amd_pause {
         step.out.push(Command::SkipPause { vcpu });
+    }
+    match on.threads.sched.pause_exit(vcpu) {
+        Pause::Resume => return After::Resume,
+        Pause::Sleep(ns) => return pause_sleep(on, vcpu, ns.0, step),
+        Pause::YieldTo(target) if search::yield_to_ready(on, vcpu, target, step) => return After::Reschedule,
+        Pause::YieldTo(_) | Pause::Kernel => {}
     }
     match on.config.pause.exit {
         PauseExit::None => After::Resume,

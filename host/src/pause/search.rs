@@ -101,6 +101,17 @@ fn is_candidate(at: &mut Vcpu, filters: &YieldFilters, stays: bool, search: &Sea
     eligible
 }
 
+/// Yields from `spinner` to `target`, which a policy has chosen, if that one is ready. Returns whether the scheduler
+/// accepted it.
+pub(super) fn yield_to_ready(on: &mut Wings, spinner: VcpuId, target: VcpuId, step: &mut Step<'_>) -> bool {
+    step.charge(Cost::SpinCandidate, 1);
+    let at = &mut on.guests.vcpus[spinner];
+    at.spin.in_loop = true;
+    at.counters.directed_yield_looks += 1;
+    at.counters.directed_yield_attempted += 1;
+    on.guests.vcpus[target].thread.ready && directed_yield(on, spinner, target, step)
+}
+
 /// Yields from `vcpu`, which runs here, to `target`. Returns whether the scheduler accepted it. If so, the caller
 /// reschedules the pCPU.
 pub(crate) fn directed_yield(on: &mut Wings, vcpu: VcpuId, target: VcpuId, step: &mut Step<'_>) -> bool {

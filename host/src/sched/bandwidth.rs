@@ -18,7 +18,7 @@ use super::ids::{EntityId, QueueId};
 use super::policy::{Arrival, Departure};
 use super::quota::{Bandwidth, Throttling};
 use crate::boundary::{GroupId, TaskId};
-use crate::config::Quota;
+use crate::quota::Quota;
 use crate::step::Step;
 use crate::timers::Timer;
 
@@ -34,6 +34,14 @@ impl Hierarchy {
     /// Returns whether `entity` cannot run because of a quota.
     pub(crate) fn is_throttled(&self, entity: EntityId) -> bool {
         self.queues[self.entities[entity].queue].quota.throttles > 0
+    }
+
+    /// Returns whether a quota of `entity`, which runs, is spent.
+    pub(crate) fn is_out_of_quota(&self, entity: EntityId) -> bool {
+        self.path(entity).any(|at| {
+            let quota = &self.queues[self.entities[at].queue].quota;
+            quota.enabled && quota.left <= 0
+        })
     }
 
     fn bandwidth_mut(&mut self, queue: QueueId) -> &mut Bandwidth {

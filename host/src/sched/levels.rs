@@ -285,17 +285,20 @@ impl Hierarchy {
         self.count_path(Some(task), 1);
     }
 
-    /// Picks the thread to run from the top down, and takes it and its ancestors out of the timelines. `prev` is the
-    /// thread that ran until now.
+    /// Picks the thread to run from the top down. `prev` is the thread that ran until now.
     pub(crate) fn pick(&mut self, pcpu: u32, prev: Option<EntityId>) -> Option<TaskId> {
-        let (picked, task) = loop {
+        loop {
             match self.find(pcpu, prev)? {
                 // Its lag is no longer negative, so now it sleeps.
                 (id, _) if self.entities[id].delayed => self.dequeue_path(id, Departure::Final, 0),
-                (id, EntityKind::Task(task)) => break (id, task),
+                (_, EntityKind::Task(task)) => return Some(task),
                 (_, EntityKind::Group(_)) => panic!("a group without threads that is not delayed"),
             }
-        };
+        }
+    }
+
+    /// Takes the thread of `picked`, which runs from now on, and its ancestors out of the timelines.
+    pub(crate) fn set_next(&mut self, picked: EntityId, prev: Option<EntityId>) {
         let (now, policy) = (self.now, self.policy);
         let prev = prev.filter(|_| self.slice_continues);
         let mut at = Some(picked);
@@ -315,7 +318,6 @@ impl Hierarchy {
             }
             at = self.parent(id);
         }
-        Some(task)
     }
 
     /// Returns the thread that should run on `pcpu`, or a delayed entity that precedes it.

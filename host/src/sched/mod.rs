@@ -35,6 +35,7 @@ mod quota;
 mod run;
 mod runqueue;
 mod scan;
+pub(crate) mod seam;
 mod timeline;
 mod topology;
 pub(crate) mod weight;
@@ -51,13 +52,14 @@ use features::Features;
 use hierarchy::Hierarchy;
 use policy::Rules;
 use runqueue::{RunQueue, Thread, ThreadState};
+use seam::{GuestView, Pause, Seam, parts};
 use topology::Topology;
 
 pub use group::GROUP_DEPTH_MAX;
 pub(crate) use mask::Mask;
 pub use quota::Throttling;
 
-use crate::boundary::{GroupId, PcpuId, PcpuPlace, TaskId};
+use crate::boundary::{GroupId, PcpuId, PcpuPlace, TaskId, VcpuId, VmId};
 use crate::config::HostConfig;
 use crate::error::ConfigError;
 use crate::ids::IdVec;
@@ -73,6 +75,7 @@ pub(crate) struct Scheduler {
     halves_differences: bool,
     hz: u64,
     hierarchy: Hierarchy,
+    seam: Seam,
     topology: Topology,
     queues: IdVec<PcpuId, RunQueue>,
     threads: IdVec<TaskId, Thread>,
@@ -109,6 +112,7 @@ impl Scheduler {
             halves_differences: sched.balance.halves_differences,
             hz: u64::from(config.hz),
             hierarchy: Hierarchy::new(pcpus as u32, rules, sched),
+            seam: Seam::new(config.policy, pcpus),
             topology,
             queues: IdVec::filled(queue, pcpus),
             threads: IdVec::new(),
@@ -262,6 +266,44 @@ impl Scheduler {
             ThreadState::Sleeping => !thread.started,
             ThreadState::Waking | ThreadState::Runnable => false,
         }
+    }
+
+    /// Records that `task` was made for `vcpu` of `vm`.
+    pub(crate) fn add_vcpu(&mut self, vm: VmId, vcpu: VcpuId, task: TaskId) {
+        self.seam.add_vcpu(vm, vcpu, task);
+    }
+
+    /// Records how `vcpu` left guest mode, for a policy.
+    #[inline]
+    pub(crate) fn exited(&mut self, vcpu: VcpuId, seen: GuestView) {
+        if !self.seam.is_kernel() {
+            self.seam.exited(vcpu, seen);
+        }
+    }
+
+    /// Returns what `spinner` does after a pause exit.
+    pub(crate) fn pause_exit(&mut self, spinner: VcpuId) -> Pause {
+        self.seam.pause_exit(parts!(self), spinner)
+    }
+
+    /// Returns whether `from`, which has kicked `to`, yields to it, as `kernel` or the policy says.
+    pub(crate) fn kick_yields(&mut self, from: VcpuId, to: VcpuId, kernel: bool) -> bool {
+        self.seam.kick_yields(parts!(self), from, to, kernel)
+    }
+
+    /// Tells the policy that `from` has sent `to` an interrupt.
+    pub(crate) fn ipi_sent(&mut self, from: VcpuId, to: VcpuId) {
+        self.seam.ipi(parts!(self), from, to);
+    }
+
+    /// Returns the policy's result of hypercall `number`, which the host does not know.
+    pub(crate) fn hint(&mut self, from: VcpuId, number: u64, arguments: [u64; 4]) -> Option<u64> {
+        self.seam.hint(parts!(self), from, number, arguments)
+    }
+
+    /// Returns the number of answers of the policy that were refused.
+    pub(crate) fn refused(&self) -> u64 {
+        self.seam.refused
     }
 
     /// Returns how long `task` has been runnable without running. Nanoseconds.

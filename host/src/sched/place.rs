@@ -1,8 +1,10 @@
-//! Placement of new and woken threads (docs/spec/host.md, "Wake placement").
+//! Placement of new and woken threads (docs/spec/host.md, "Wake placement"), and affinities.
 
-use super::Scheduler;
+use super::runqueue::ThreadState;
 use super::topology::DomainState;
-use crate::boundary::TaskId;
+use super::{Mask, Scheduler};
+use crate::boundary::{Cost, TaskId};
+use crate::step::Step;
 
 impl Scheduler {
     /// Returns the load of `pcpu` with its history of `index`, with a low bias: for the source of a move.
@@ -219,5 +221,41 @@ impl Scheduler {
         idlest
             .filter(|&(least, _)| this_load.is_none_or(|load| 100 * load > margin * least))
             .map(|(_, group)| group)
+    }
+
+    /// Restricts `task` to `affinity` (`set_cpus_allowed_ptr`). `None`: it may run anywhere.
+    ///
+    /// A thread that runs elsewhere leaves at once, and one that waits elsewhere moves. If its group is throttled, it
+    /// moves when it next loses its pCPU.
+    pub(crate) fn set_affinity(&mut self, task: TaskId, affinity: Option<Mask>, step: &mut Step<'_>) {
+        self.threads[task].affinity = affinity;
+        let thread = &self.threads[task];
+        let (pcpu, entity) = (thread.pcpu, thread.entity);
+        if thread.state != ThreadState::Runnable || thread.may_run_on(pcpu) {
+            return;
+        }
+        if thread.on_cpu {
+            self.resched(pcpu, step);
+        } else if !self.hierarchy.is_throttled(entity) {
+            self.move_to(task, self.fallback(task), step);
+        }
+    }
+
+    /// Sets where `task`, which has ended, may run from its next start on.
+    pub(crate) fn set_mask(&mut self, task: TaskId, affinity: Option<Mask>) {
+        self.threads[task].affinity = affinity;
+    }
+
+    /// Moves `task`, which does not run, away from a pCPU on which it may not run.
+    pub(super) fn leave_forbidden(&mut self, task: TaskId, step: &mut Step<'_>) {
+        let thread = &self.threads[task];
+        if thread.state == ThreadState::Runnable
+            && !thread.may_run_on(thread.pcpu)
+            && !self.hierarchy.is_throttled(thread.entity)
+        {
+            // The stopper thread runs for a moment.
+            step.charge(Cost::ContextSwitch, 1);
+            self.move_to(task, self.fallback(task), step);
+        }
     }
 }

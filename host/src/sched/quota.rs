@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::ids::QueueId;
-use crate::config::Quota;
+use crate::quota::Quota;
 
 /// A group's quota.
 #[derive(Clone, Debug, Default)]

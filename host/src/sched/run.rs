@@ -3,11 +3,13 @@
 //! A directed yield is a hint on both sides (docs/spec/host.md, "Yield and directed yield"). The target is preferred on
 //! *its* pCPU as far as fairness allows. The yielder is passed over once on its own. No thread migrates.
 
+use super::Scheduler;
 use super::config::Preempt;
 use super::entity::Mark;
 use super::policy::{Arrival, Departure};
 use super::runqueue::ThreadState;
-use super::{Mask, Scheduler};
+use super::seam::{Yield, parts};
+use super::weight::scaled;
 use crate::boundary::{Command, Cost, PcpuId, TaskId};
 use crate::step::Step;
 
@@ -46,6 +48,7 @@ impl Scheduler {
         assert!(self.can_start(task), "task {} was started twice", task.0);
         self.threads[task].started = true;
         let pcpu = self.place_new(task, step.pcpu);
+        let pcpu = self.seam.place(parts!(self), task, pcpu);
         self.threads[task].recently_used = step.pcpu;
         self.rehome(task, pcpu);
         let entity = self.threads[task].entity;
@@ -89,6 +92,7 @@ impl Scheduler {
         }
         self.hierarchy.make_relative(self.threads[task].entity);
         let pcpu = self.place_woken(task, step.pcpu, step.sync);
+        let pcpu = self.seam.place(parts!(self), task, pcpu);
         if pcpu != self.threads[task].pcpu {
             self.rehome(task, pcpu);
         }
@@ -144,42 +148,6 @@ impl Scheduler {
         self.check_preempt(pcpu, task, arrival, step);
     }
 
-    /// Restricts `task` to `affinity` (`set_cpus_allowed_ptr`). `None`: it may run anywhere.
-    ///
-    /// A thread that runs elsewhere leaves at once, and one that waits elsewhere moves. If its group is throttled, it
-    /// moves when it next loses its pCPU.
-    pub(crate) fn set_affinity(&mut self, task: TaskId, affinity: Option<Mask>, step: &mut Step<'_>) {
-        self.threads[task].affinity = affinity;
-        let thread = &self.threads[task];
-        let (pcpu, entity) = (thread.pcpu, thread.entity);
-        if thread.state != ThreadState::Runnable || thread.may_run_on(pcpu) {
-            return;
-        }
-        if thread.on_cpu {
-            self.resched(pcpu, step);
-        } else if !self.hierarchy.is_throttled(entity) {
-            self.move_to(task, self.fallback(task), step);
-        }
-    }
-
-    /// Sets where `task`, which has ended, may run from its next start on.
-    pub(crate) fn set_mask(&mut self, task: TaskId, affinity: Option<Mask>) {
-        self.threads[task].affinity = affinity;
-    }
-
-    /// Moves `task`, which does not run, away from a pCPU on which it may not run.
-    fn leave_forbidden(&mut self, task: TaskId, step: &mut Step<'_>) {
-        let thread = &self.threads[task];
-        if thread.state == ThreadState::Runnable
-            && !thread.may_run_on(thread.pcpu)
-            && !self.hierarchy.is_throttled(thread.entity)
-        {
-            // The stopper thread runs for a moment.
-            step.charge(Cost::ContextSwitch, 1);
-            self.move_to(task, self.fallback(task), step);
-        }
-    }
-
     /// Puts a thread on its pCPU's queue, and lets it preempt if it may.
     pub(super) fn activate(&mut self, task: TaskId, arrival: Arrival, step: &mut Step<'_>) {
         let (entity, pcpu, now) = (self.threads[task].entity, self.threads[task].pcpu, self.now());
@@ -204,18 +172,34 @@ impl Scheduler {
     /// Reschedules pCPUs whose running thread came to the end of its slice or quota between ticks.
     pub(super) fn resched_overdue(&mut self, step: &mut Step<'_>) {
         while let Some(pcpu) = self.hierarchy.overdue.pop() {
-            if self.rq(pcpu).curr.is_some() {
+            if self.slice_ends(pcpu, step) {
                 self.resched_fair(pcpu, step);
             }
         }
     }
 
+    /// Returns whether the slice of the running thread of `pcpu` ends now, as the scheduler wants. A policy may let the
+    /// thread run on, unless its quota is spent.
+    fn slice_ends(&mut self, pcpu: u32, step: &mut Step<'_>) -> bool {
+        let Some(curr) = self.rq(pcpu).curr else { return false };
+        if self.seam.is_kernel() || self.hierarchy.is_out_of_quota(self.threads[curr].entity) {
+            return true;
+        }
+        let before = self.seam.slice_until(pcpu);
+        let ends = self.seam.slice_ends(parts!(self), pcpu, curr);
+        if !ends && pcpu != step.pcpu && self.seam.slice_until(pcpu) != before {
+            // It has to set its timer.
+            step.ipi(pcpu);
+        }
+        ends
+    }
+
     /// Reschedules `pcpu` if `task`, which was just put on its queue, should run instead of the running thread.
     fn check_preempt(&mut self, pcpu: u32, task: TaskId, arrival: Arrival, step: &mut Step<'_>) {
-        let Some(curr) = self.rq(pcpu).curr else {
+        let Some(running) = self.rq(pcpu).curr else {
             return self.resched(pcpu, step);
         };
-        let (curr, woken) = (self.threads[curr].entity, self.threads[task].entity);
+        let (curr, woken) = (self.threads[running].entity, self.threads[task].entity);
         let crowded =
             u64::from(self.hierarchy.queues[self.hierarchy.entities[curr].queue].nr) >= self.hierarchy.policy.crowd();
         let mut marked = false;
@@ -224,13 +208,15 @@ impl Scheduler {
             marked = true;
         }
         let queue = self.rq(pcpu);
-        if queue.need_resched && !queue.lazily || !self.features.wakeup_preemption {
+        let asks = self.features.wakeup_preemption || !self.seam.is_kernel();
+        if queue.need_resched && !queue.lazily || !asks {
             return;
         }
         let (at, woken_at) = self.hierarchy.siblings(curr, woken);
         self.hierarchy.account(self.hierarchy.entities[at].queue);
         let policy = self.hierarchy.policy;
-        if !policy.preempts(&self.hierarchy, at, woken_at) {
+        let preempts = self.features.wakeup_preemption && policy.preempts(&self.hierarchy, at, woken_at);
+        if !self.seam.preempts(parts!(self), task, running, preempts) {
             return;
         }
         if !marked {
@@ -271,6 +257,7 @@ impl Scheduler {
     /// that pCPU, or `None` if it is the same. [`Scheduler::schedule`] and then [`Scheduler::arrive`] must follow.
     pub(crate) fn leave_for_exec(&mut self, task: TaskId, step: &mut Step<'_>) -> Option<u32> {
         let (from, to) = (step.pcpu, self.place_new(task, step.pcpu));
+        let to = self.seam.place(parts!(self), task, to);
         if to == from {
             return None;
         }
@@ -315,7 +302,12 @@ impl Scheduler {
         }
         let prev = prev.map(|prev| self.threads[prev].entity);
         let next = self.hierarchy.pick(pcpu, prev);
+        let next = self.seam.pick(parts!(self), pcpu, next);
         if let Some(next) = next {
+            if self.threads[next].pcpu != pcpu {
+                self.move_to(next, pcpu, step);
+            }
+            self.hierarchy.set_next(self.threads[next].entity, prev);
             let thread = &mut self.threads[next];
             thread.on_cpu = true;
             thread.run_delay += now - thread.queued_at;
@@ -324,6 +316,7 @@ impl Scheduler {
         queue.curr = next;
         queue.need_resched = false;
         self.idle.set(pcpu, next.is_none());
+        self.seam.picked(parts!(self), pcpu, next);
         if next.is_none() {
             self.note_idle_core(pcpu);
         }
@@ -357,7 +350,11 @@ impl Scheduler {
         let idle = self.rq(pcpu).curr.is_none();
         let queue = self.rq_mut(pcpu);
         queue.slice_timer = end.or(queue.slice_timer.filter(|_| !idle));
-        queue.slice_timer
+        let kernels = queue.slice_timer;
+        match self.seam.slice_until(pcpu) {
+            Some(own) => Some(kernels.map_or(own, |at| at.min(own))),
+            None => kernels,
+        }
     }
 
     fn slice_end(&self, pcpu: u32) -> Option<u64> {
@@ -377,20 +374,32 @@ impl Scheduler {
 
     /// Returns whether the timer that ends slices has expired on `pcpu`.
     pub(crate) fn slice_due(&self, pcpu: u32) -> bool {
-        self.rq(pcpu).slice_timer.is_some_and(|at| at <= self.now())
+        self.is_due(self.rq(pcpu).slice_timer) || self.is_due(self.seam.slice_until(pcpu))
+    }
+
+    fn is_due(&self, at: Option<u64>) -> bool {
+        at.is_some_and(|at| at <= self.now())
     }
 
     /// Handles the timer that ends slices, on `pcpu`, which executes the step. Like the tick it preempts under lazy
     /// preemption, too.
     pub(crate) fn slice_timer(&mut self, pcpu: u32, step: &mut Step<'_>) {
-        self.rq_mut(pcpu).slice_timer = None;
+        let kernel = self.is_due(self.rq(pcpu).slice_timer);
+        if !kernel && self.runs_alone(pcpu) {
+            return self.seam.drop_slice(pcpu);
+        }
+        if kernel {
+            self.rq_mut(pcpu).slice_timer = None;
+        }
         let Some(curr) = self.rq(pcpu).curr else { return };
         let mut at = Some(self.threads[curr].entity);
         while let Some(id) = at {
             self.hierarchy.account(self.hierarchy.entities[id].queue);
             at = self.hierarchy.parent(id);
         }
-        self.resched(pcpu, step);
+        if self.slice_ends(pcpu, step) {
+            self.resched(pcpu, step);
+        }
         self.resched_overdue(step);
     }
 
@@ -401,6 +410,7 @@ impl Scheduler {
         self.rq_mut(pcpu).update_load(jiffies, load);
         if let Some(curr) = self.rq(pcpu).curr
             && self.hierarchy.tick(self.threads[curr].entity)
+            && self.slice_ends(pcpu, step)
         {
             self.resched(pcpu, step);
         }
@@ -412,7 +422,7 @@ impl Scheduler {
     /// call [`Scheduler::schedule`]. Returns `false` if the target runs, is not runnable or is throttled, or the
     /// scheduler has no directed yield.
     pub(crate) fn yield_to(&mut self, pcpu: u32, target: TaskId, step: &mut Step<'_>) -> bool {
-        if !self.features.yield_to {
+        if !self.features.yield_to && self.seam.is_kernel() {
             return false;
         }
         let to = &self.threads[target];
@@ -421,12 +431,39 @@ impl Scheduler {
             return false;
         }
         let (there, entity) = (to.pcpu, to.entity);
+        let from = self.rq(pcpu).curr;
+        let how = from.map_or(Yield::Kernel, |from| self.seam.yields(parts!(self), pcpu, from, target));
+        match how {
+            Yield::Kernel if self.features.yield_to => {}
+            Yield::Kernel | Yield::Refuse => return false,
+            Yield::Penalty(ns) => self.penalize(pcpu, target, ns.0),
+            Yield::Handover => {
+                if there != pcpu {
+                    self.move_to(target, pcpu, step);
+                }
+                self.seam.hand_over(pcpu, target);
+                return true;
+            }
+        }
         self.hierarchy.mark(entity, Mark::Next);
         self.yield_current(pcpu);
         if there != pcpu {
             self.resched(there, step);
         }
         true
+    }
+
+    /// Charges the running thread of `pcpu` for `ns` that it has not run, in the queue that it shares with `target`.
+    fn penalize(&mut self, pcpu: u32, target: TaskId, ns: u64) {
+        let Some(curr) = self.rq(pcpu).curr else { return };
+        let (entity, to) = (self.threads[curr].entity, &self.threads[target]);
+        let at = match to.pcpu == pcpu {
+            true => self.hierarchy.siblings(entity, to.entity).0,
+            false => entity,
+        };
+        self.hierarchy.account(self.hierarchy.entities[at].queue);
+        let at = &mut self.hierarchy.entities[at];
+        at.vruntime = at.vruntime.wrapping_add(scaled(ns, at.weight));
     }
 
     /// Returns whether the running thread of `pcpu` and `target` each have their pCPU alone, so that no thread waits.

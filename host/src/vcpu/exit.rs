@@ -4,6 +4,7 @@ use crate::boundary::{Command, Cost, Exit, GuestState, VcpuId, VcpuState};
 use crate::interrupts::exits;
 use crate::interrupts::pv_eoi;
 use crate::pause;
+use crate::sched::seam::GuestView;
 use crate::step::Step;
 use crate::timers::Timer;
 use crate::vcpu::after::After;
@@ -26,6 +27,13 @@ pub(crate) fn exit(on: &mut Wings, vcpu: VcpuId, exit: Exit, guest: GuestState, 
     at.counters.exits += 1;
     at.set_state(VcpuState::HandlingExit, step);
     step.charge(Cost::ExitSoftware, 1);
+    let seen = GuestView {
+        in_kernel: guest.cpl == 0,
+        masked: !guest.interrupts_enabled,
+        spins: exit == Exit::Pause,
+        halted: exit == Exit::Hlt,
+    };
+    on.threads.sched.exited(vcpu, seen);
     // This comes first: the exit itself may be the end of another interrupt.
     pv_eoi::collect(on, vcpu, step);
     if nested::reflects(&on.guests.vcpus[vcpu], exit) {

@@ -23,6 +23,13 @@ pub(crate) fn hypercall(on: &mut Wings, vcpu: VcpuId, number: u64, arguments: [u
         _ => false,
     };
     let forbidden = (at.guest.cpl != 0).then_some(hypercall::EPERM);
+    if forbidden.is_none()
+        && is_unknown(number)
+        && let Some(value) = on.threads.sched.hint(vcpu, number, arguments)
+    {
+        step.out.push(Command::Reply { vcpu, value });
+        return After::Resume;
+    }
     let error = forbidden.or((!offered).then_some(hypercall::ENOSYS));
     if error.is_none() && number == hypercall::SEND_IPI {
         let value = pv_ipi::send(on, vcpu, arguments, step) as u64;
@@ -44,6 +51,11 @@ pub(crate) fn hypercall(on: &mut Wings, vcpu: VcpuId, number: u64, arguments: [u
     }
 }
 
+/// Returns whether no KVM has hypercall `number`: the last is `KVM_HC_MAP_GPA_RANGE` (12).
+fn is_unknown(number: u64) -> bool {
+    number > 12
+}
+
 /// `KVM_HC_KICK_CPU` from `vcpu`: ends the present or next halt of the vCPU with `apic_id`, if there is one.
 fn kick_hypercall(on: &mut Wings, vcpu: VcpuId, apic_id: u32, step: &mut Step<'_>) -> After {
     let at = &mut on.guests.vcpus[vcpu];
@@ -53,7 +65,8 @@ fn kick_hypercall(on: &mut Wings, vcpu: VcpuId, apic_id: u32, step: &mut Step<'_
         return After::Resume;
     }
     on.deliver(vm, &Message::unhalt(index, apic_id), step);
-    if on.config.pause.kick_yields {
+    let (kicked, kernel) = (on.guests.vcpu_id(vm, apic_id), on.config.pause.kick_yields);
+    if on.threads.sched.kick_yields(vcpu, kicked, kernel) {
         yield_hypercall(on, vcpu, apic_id, step)
     } else {
         After::Resume

@@ -16,6 +16,7 @@ mod lapic;
 mod migration;
 mod nested;
 mod plug;
+mod policy;
 mod pv;
 mod registers;
 mod restored;

@@ -101,6 +101,13 @@ impl Wings {
     fn accept(&mut self, vm: VmId, to: u32, message: &Message, step: &mut Step<'_>) -> bool {
         step.charge(Cost::ApicDeliver, 1);
         let id = self.guests.vcpu_id(vm, to);
+        let from = match (message.mode, message.origin) {
+            (DeliveryMode::Fixed, Origin::Vcpu(sender)) => Some(self.guests.vcpu_id(vm, sender)),
+            _ => None,
+        };
+        if let Some(from) = from.filter(|&from| from != id) {
+            self.threads.sched.ipi_sent(from, id);
+        }
         let vcpu = &mut self.guests.vcpus[id];
         let (accepted, news) = match message.mode {
             DeliveryMode::Fixed | DeliveryMode::LowestPriority => {

@@ -4,6 +4,7 @@
 use super::super::entity::EntityKind;
 use super::super::ids::QueueId;
 use super::super::policy::{Arrival, Departure};
+use super::super::seam::parts;
 use super::super::weight::mul_div;
 use super::super::{Scheduler, ThreadState};
 use crate::boundary::{Cost, TaskId};
@@ -104,12 +105,15 @@ impl Scheduler {
     }
 
     /// Returns why `task` may not move to `pcpu` in a pass over domain number `level` of `pcpu`, or `None` if it may.
-    fn stays(&self, task: TaskId, pcpu: u32, level: usize) -> Option<Stays> {
+    fn stays(&mut self, task: TaskId, pcpu: u32, level: usize) -> Option<Stays> {
         let thread = &self.threads[task];
         if !thread.may_run_on(pcpu) {
             return Some(Stays::Pinned);
         }
         if thread.on_cpu || self.hierarchy.is_throttled(thread.entity) || self.is_throttled_at(task, pcpu) {
+            return Some(Stays::ForNow);
+        }
+        if !self.seam.moves(parts!(self), task, pcpu) {
             return Some(Stays::ForNow);
         }
         let domain = &self.topology.domains[pcpu as usize][level];

@@ -26,7 +26,7 @@ use super::policy::Arrival;
 use super::weight::MIN_SHARES;
 use super::*;
 use crate::boundary::{Command, Nanos, PcpuId};
-use crate::config::Quota;
+use crate::quota::Quota;
 use crate::step::Step;
 
 const MS: u64 = 1_000_000;

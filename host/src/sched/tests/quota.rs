@@ -5,7 +5,7 @@ use super::super::fault::Fault;
 use super::super::quota::Bandwidth;
 use super::rig::{ALL, Habit, Rig};
 use super::*;
-use crate::config::Quota;
+use crate::quota::Quota;
 use crate::timers::Timer;
 
 const PERIOD: u64 = 100 * MS;

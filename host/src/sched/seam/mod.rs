@@ -1,0 +1,279 @@
+//! The seam of host policies: a [`Policy`] is asked at each decision, and its answers are checked.
+//!
+//! - **No answer breaks the scheduler**: a wrong one is counted, and the kernel's is taken.
+//! - **Nothing changes without a policy**: every question returns at once.
+//!
+//! The rules are those of the methods of [`Policy`].
+
+mod kind;
+mod policy;
+mod view;
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
+pub use kind::PolicyKind;
+pub use policy::{Pause, Policy, Yield};
+pub(crate) use view::Parts;
+use view::Seen;
+pub use view::{GuestView, RunState, ThreadView, View};
+
+use super::runqueue::{Thread, ThreadState};
+use crate::boundary::{PcpuId, TaskId, VcpuId, VmId};
+
+/// The shortest and the longest slice. Nanoseconds.
+const SLICE_NS: core::ops::RangeInclusive<u64> = 10_000..=100_000_000;
+/// The most that a thread runs longer than its slice, that it sleeps after a pause exit, and that a yield costs.
+/// Nanoseconds.
+const EXTRA_MAX_NS: u64 = 10_000_000;
+/// For how long the kernel's choice may wait, for each runnable thread of its pCPU, until it counts as forgotten.
+/// Nanoseconds.
+const FORGOTTEN_NS: u64 = 100_000_000;
+
+/// Makes [`Parts`] of a scheduler whose seam is borrowed.
+macro_rules! parts {
+    ($sched:ident) => {
+        $crate::sched::seam::Parts {
+            hierarchy: &$sched.hierarchy,
+            threads: &$sched.threads,
+            queues: &$sched.queues,
+            topology: &$sched.topology,
+        }
+    };
+}
+pub(super) use parts;
+
+/// The slice that a policy has given to the running thread of a pCPU.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slice {
+    /// When it ends. `None`: it is the kernel's.
+    until: Option<u64>,
+    /// How much longer than the slice the thread may run. Nanoseconds.
+    extra_ns: u64,
+}
+
+/// A host's policy, if it has one.
+#[derive(Clone, Debug)]
+pub(crate) struct Seam {
+    policy: Option<Box<dyn Policy>>,
+    seen: Seen,
+    /// One for each pCPU.
+    slices: Vec<Slice>,
+    /// For each pCPU the thread to which the one that yields hands it over.
+    handovers: Vec<Option<TaskId>>,
+    /// The number of answers that were refused.
+    pub(crate) refused: u64,
+}
+
+impl Seam {
+    pub(crate) fn new(kind: PolicyKind, pcpus: usize) -> Seam {
+        Seam {
+            policy: kind.make(),
+            seen: Seen::default(),
+            slices: vec![Slice::default(); pcpus],
+            handovers: vec![None; pcpus],
+            refused: 0,
+        }
+    }
+
+    /// Returns whether there is no policy.
+    #[inline]
+    pub(crate) fn is_kernel(&self) -> bool {
+        self.policy.is_none()
+    }
+
+    /// Asks the policy by `ask`. Returns `kernel` if there is none.
+    #[inline]
+    fn ask<R>(&mut self, parts: Parts<'_>, kernel: R, ask: impl FnOnce(&mut dyn Policy, &View<'_>) -> R) -> R {
+        match &mut self.policy {
+            Some(policy) => ask(
+                &mut **policy,
+                &View {
+                    parts,
+                    seen: &self.seen,
+                },
+            ),
+            None => kernel,
+        }
+    }
+
+    /// Returns `answer` if it is `allowed`, else `kernel`.
+    fn checked<R>(&mut self, answer: R, allowed: bool, kernel: R) -> R {
+        self.refused += u64::from(!allowed);
+        if allowed { answer } else { kernel }
+    }
+
+    /// Records that `task` was made for `vcpu` of `vm`. vCPUs come in the order of their ids.
+    pub(crate) fn add_vcpu(&mut self, vm: VmId, vcpu: VcpuId, task: TaskId) {
+        let room = self.seen.guests.len().max(task.0 as usize + 1);
+        self.seen.guests.resize(room, None);
+        self.seen.guests[task.0 as usize] = Some((vm, vcpu, GuestView::default()));
+        self.seen.vcpus.push(task);
+    }
+
+    /// Records how `vcpu` left guest mode.
+    pub(crate) fn exited(&mut self, vcpu: VcpuId, seen: GuestView) {
+        if let Some(&task) = self.seen.vcpus.get(vcpu)
+            && let Some((.., guest)) = &mut self.seen.guests[task.0 as usize]
+        {
+            *guest = seen;
+        }
+    }
+
+    /// Records that the running thread of `pcpu` hands it over to `task`, which waits there.
+    pub(crate) fn hand_over(&mut self, pcpu: u32, task: TaskId) {
+        self.handovers[pcpu as usize] = Some(task);
+    }
+
+    /// Returns the thread that runs next on `pcpu`: `kernel`, or one that waits there or may be moved there.
+    pub(crate) fn pick(&mut self, parts: Parts<'_>, pcpu: u32, kernel: Option<TaskId>) -> Option<TaskId> {
+        if self.is_kernel() {
+            return kernel;
+        }
+        let at = PcpuId(pcpu);
+        let heir = self.handovers[pcpu as usize].take();
+        let heir = heir.filter(|&task| can_take(parts, task, pcpu) && parts.threads[task].pcpu == pcpu);
+        let choice = heir.or(kernel);
+        let answer = self.ask(parts, choice, |policy, view| policy.pick(view, at, choice));
+        let forgotten = kernel.is_some_and(|task| {
+            let thread = &parts.threads[task];
+            let runnable = parts.hierarchy.queues[parts.hierarchy.root(pcpu)].runnable;
+            let waited = parts.hierarchy.now.saturating_sub(thread.queued_at);
+            answer != kernel && waited > FORGOTTEN_NS * u64::from(runnable)
+        });
+        let allowed = match answer {
+            None => kernel.is_none(),
+            Some(task) => !forgotten && (answer == kernel || can_take(parts, task, pcpu)),
+        };
+        self.checked(answer, allowed, kernel)
+    }
+
+    /// Begins the slice of `task`, which was picked for `pcpu`. `None`: the pCPU is idle.
+    pub(crate) fn picked(&mut self, parts: Parts<'_>, pcpu: u32, task: Option<TaskId>) {
+        if self.is_kernel() {
+            return;
+        }
+        let slice = task.and_then(|task| self.ask(parts, None, |policy, view| policy.slice(view, PcpuId(pcpu), task)));
+        let allowed = slice.is_none_or(|slice| SLICE_NS.contains(&slice.0));
+        let slice = self.checked(slice, allowed, None);
+        self.slices[pcpu as usize] = Slice {
+            until: slice.map(|slice| parts.hierarchy.now + slice.0),
+            extra_ns: EXTRA_MAX_NS,
+        };
+    }
+
+    /// Returns when the slice of the running thread of `pcpu` ends, if it is the policy's.
+    #[inline]
+    pub(crate) fn slice_until(&self, pcpu: u32) -> Option<u64> {
+        self.slices[pcpu as usize].until
+    }
+
+    /// Forgets the policy's slice of the running thread of `pcpu`: no other thread wants the pCPU.
+    pub(crate) fn drop_slice(&mut self, pcpu: u32) {
+        self.slices[pcpu as usize].until = None;
+    }
+
+    /// Returns whether the slice of `task`, which runs on `pcpu`, ends now, as the scheduler says.
+    pub(crate) fn slice_ends(&mut self, parts: Parts<'_>, pcpu: u32, task: TaskId) -> bool {
+        let now = parts.hierarchy.now;
+        let slice = self.slices[pcpu as usize];
+        if slice.until.is_some_and(|until| now < until) {
+            return false;
+        }
+        let more = self.ask(parts, None, |policy, view| policy.slice_ends(view, PcpuId(pcpu), task));
+        let allowed = more.is_none_or(|more| (1..=slice.extra_ns).contains(&more.0));
+        let more = self.checked(more, allowed, None);
+        self.slices[pcpu as usize] = Slice {
+            until: more.map(|more| now + more.0),
+            extra_ns: slice.extra_ns - more.map_or(0, |more| more.0),
+        };
+        more.is_none()
+    }
+
+    /// Returns whether `woken` takes the pCPU from `running`.
+    pub(crate) fn preempts(&mut self, parts: Parts<'_>, woken: TaskId, running: TaskId, kernel: bool) -> bool {
+        self.ask(parts, kernel, |policy, view| {
+            policy.preempts(view, woken, running, kernel)
+        })
+    }
+
+    /// Returns the pCPU for `task`, which is new or was woken.
+    pub(crate) fn place(&mut self, parts: Parts<'_>, task: TaskId, kernel: u32) -> u32 {
+        if self.is_kernel() || parts.threads[task].is_pinned() {
+            return kernel;
+        }
+        let answer = self.ask(parts, PcpuId(kernel), |policy, view| {
+            policy.place(view, task, PcpuId(kernel))
+        });
+        let known = parts.queues.get(answer).is_some();
+        let allowed = known && parts.threads[task].may_run_on(answer.0);
+        self.checked(answer, allowed, PcpuId(kernel)).0
+    }
+
+    /// Returns whether load balancing may move `task` to `to`.
+    pub(crate) fn moves(&mut self, parts: Parts<'_>, task: TaskId, to: u32) -> bool {
+        self.ask(parts, true, |policy, view| policy.moves(view, task, PcpuId(to)))
+    }
+
+    /// Returns what `spinner` does after a pause exit.
+    pub(crate) fn pause_exit(&mut self, parts: Parts<'_>, spinner: VcpuId) -> Pause {
+        let answer = self.ask(parts, Pause::Kernel, |policy, view| policy.pause_exit(view, spinner));
+        let allowed = match answer {
+            Pause::Kernel | Pause::Resume => true,
+            Pause::YieldTo(target) => target != spinner && self.same_vm(spinner, target),
+            Pause::Sleep(ns) => ns.0 <= EXTRA_MAX_NS,
+        };
+        self.checked(answer, allowed, Pause::Kernel)
+    }
+
+    fn same_vm(&self, one: VcpuId, other: VcpuId) -> bool {
+        let vm = |vcpu| {
+            let task = self.seen.vcpus.get(vcpu)?;
+            self.seen.guests[task.0 as usize].map(|(vm, ..)| vm)
+        };
+        vm(one).is_some() && vm(one) == vm(other)
+    }
+
+    /// Returns what a yield of `from`, which runs on `pcpu`, to `to` does.
+    pub(crate) fn yields(&mut self, parts: Parts<'_>, pcpu: u32, from: TaskId, to: TaskId) -> Yield {
+        let answer = self.ask(parts, Yield::Kernel, |policy, view| policy.yields(view, from, to));
+        let allowed = match answer {
+            Yield::Kernel | Yield::Refuse => true,
+            Yield::Penalty(ns) => ns.0 <= EXTRA_MAX_NS,
+            Yield::Handover => can_take(parts, to, pcpu),
+        };
+        self.checked(answer, allowed, Yield::Kernel)
+    }
+
+    /// Returns whether `from`, which has kicked `to`, yields to it.
+    pub(crate) fn kick_yields(&mut self, parts: Parts<'_>, from: VcpuId, to: VcpuId, kernel: bool) -> bool {
+        self.ask(parts, kernel, |policy, view| policy.kick_yields(view, from, to, kernel))
+    }
+
+    /// `from` has sent `to` an interrupt.
+    pub(crate) fn ipi(&mut self, parts: Parts<'_>, from: VcpuId, to: VcpuId) {
+        self.ask(parts, (), |policy, view| policy.ipi(view, from, to));
+    }
+
+    /// Returns the result of a hypercall that the host does not know.
+    pub(crate) fn hint(&mut self, parts: Parts<'_>, from: VcpuId, number: u64, arguments: [u64; 4]) -> Option<u64> {
+        self.ask(parts, None, |policy, view| policy.hint(view, from, number, arguments))
+    }
+}
+
+/// Returns whether `task` is ready and may run on `pcpu`, where it waits or to which it can be moved.
+fn can_take(parts: Parts<'_>, task: TaskId, pcpu: u32) -> bool {
+    let ready = |thread: &Thread| {
+        let waits = thread.state == ThreadState::Runnable && !thread.on_cpu;
+        waits && thread.may_run_on(pcpu) && !parts.hierarchy.is_throttled(thread.entity)
+    };
+    let there = |thread: &Thread| {
+        let queue = parts.hierarchy.groups[thread.group].queues[pcpu as usize];
+        queue.is_none_or(|queue| parts.hierarchy.queues[queue].quota.throttles == 0)
+    };
+    parts
+        .threads
+        .get(task)
+        .is_some_and(|thread| ready(thread) && there(thread))
+}

@@ -1,6 +1,6 @@
 //! The command `holdfast`: parse, call, print.
 //!
-//! It is a library, too, so that a program of a few lines is this command with a lock of its own:
+//! It is a library, too, so that a program of a few lines is this command with a lock or a host policy of its own:
 //!
 //! ```no_run
 //! # use holdfast_locks::Ticket as Mine;
@@ -9,7 +9,8 @@
 //! }
 //! ```
 //!
-//! Then `vm.*.lock = "mine"` names it in experiments, `--set` and sweeps, and `holdfast keys` lists it.
+//! Then `vm.*.lock = "mine"` names it in experiments, `--set` and sweeps, and `holdfast keys` lists it. With
+//! `.policy::<Mine>("mine")`, `host.policy = "mine"` does.
 //!
 //! Results go to standard output, everything else (progress, remarks, errors) to standard error. Every outcome
 //! becomes an exit status in `status` here and in `error.rs` only.
@@ -31,7 +32,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use holdfast_lab::extensions::{Extensions, SimLock};
+use holdfast_lab::extensions::{Extensions, Policy, SimLock};
 
 use crate::args::{Cli, Command};
 use crate::error::{Done, Error, Result};
@@ -60,6 +61,17 @@ impl Program {
     pub fn lock<L: SimLock>(self, name: &'static str) -> Program {
         Program {
             extensions: self.extensions.lock::<L>(name),
+        }
+    }
+
+    /// Adds the host policy `P`, which experiments call `name`. Each host begins with `P::default()`.
+    ///
+    /// # Panics
+    /// If a policy of that name is known.
+    #[track_caller]
+    pub fn policy<P: Policy + Default + 'static>(self, name: &'static str) -> Program {
+        Program {
+            extensions: self.extensions.policy::<P>(name),
         }
     }
 

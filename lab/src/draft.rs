@@ -4,7 +4,7 @@
 mod checks;
 mod migration;
 
-use holdfast_host::{HostConfig, Linux, VmConfig};
+use holdfast_host::{HostConfig, Linux, PolicyKind, VmConfig};
 use holdfast_locks::LockKind;
 use holdfast_machine::{Numbering, Profile, Topology};
 use holdfast_sim::{Config, HostTask, Migrated, Stay, Vm, VmmConfig};
@@ -119,6 +119,8 @@ pub struct Draft {
     ///
     /// `None` counts from power-on.
     pub zero_at_ns: Option<u64>,
+    /// The host policies that can be named.
+    pub policies: &'static [PolicyKind],
 }
 
 impl DraftVm {
@@ -297,6 +299,7 @@ impl Draft {
             limit_ns: LIMIT_NS,
             migration: DraftMigration::new(),
             zero_at_ns: None,
+            policies: Extensions::NONE.policies,
         }
     }
 

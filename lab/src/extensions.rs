@@ -2,6 +2,8 @@
 
 use std::sync::LazyLock;
 
+pub use holdfast_host::Policy;
+use holdfast_host::PolicyKind;
 use holdfast_locks::LockKind;
 pub use holdfast_sim::SimLock;
 use holdfast_sim::lock_kind;
@@ -11,11 +13,16 @@ use holdfast_sim::lock_kind;
 pub struct Extensions {
     /// The locks that guests can have, those of the crate `locks` first.
     pub locks: &'static [LockKind],
+    /// The policies that hosts can have, that of the kernel first.
+    pub policies: &'static [PolicyKind],
 }
 
 impl Extensions {
-    /// Nothing but the locks of `locks`.
-    pub const NONE: Extensions = Extensions { locks: LockKind::ALL };
+    /// Nothing but the locks of `locks` and the kernel's policy.
+    pub const NONE: Extensions = Extensions {
+        locks: LockKind::ALL,
+        policies: &[PolicyKind::KERNEL],
+    };
 
     /// Returns what the shipped command has: the locks of `locks`, and those of `locks/history`.
     pub fn shipped() -> Extensions {
@@ -38,7 +45,33 @@ impl Extensions {
     pub fn lock<L: SimLock>(self, name: &'static str) -> Extensions {
         let mut locks = self.locks.to_vec();
         locks.push(lock_kind::<L>(name, self.locks));
-        Extensions { locks: locks.leak() }
+        Extensions {
+            locks: locks.leak(),
+            ..self
+        }
+    }
+
+    /// Adds the host policy `P`, which experiments call `name`. Each host begins with `P::default()`.
+    ///
+    /// # Panics
+    /// If a policy of that name is known.
+    #[must_use]
+    #[track_caller]
+    pub fn policy<P: Policy + Default + 'static>(self, name: &'static str) -> Extensions {
+        let known = self.policies.iter().any(|kind| kind.name() == name);
+        assert!(!known, "two policies are called {name}");
+        let mut policies = self.policies.to_vec();
+        policies.push(PolicyKind::of::<P>(name));
+        Extensions {
+            policies: policies.leak(),
+            ..self
+        }
+    }
+
+    /// Says of each policy what it does.
+    pub(crate) fn about_policies(&self) -> String {
+        let about = |kind: &PolicyKind| format!("\"{}\": {}.", kind.name(), kind.about());
+        self.policies.iter().map(about).collect::<Vec<_>>().join(" ")
     }
 
     /// Says of each lock where it comes from, and how many CPUs it is for.

@@ -5,7 +5,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-use holdfast_host::{Inhibit, Inhibits};
+use holdfast_host::{Inhibit, Inhibits, PolicyKind};
 use holdfast_locks::LockKind;
 use holdfast_machine::CpuModel;
 
@@ -103,6 +103,8 @@ pub enum Slot<'a> {
     Choice(&'a mut dyn Choice),
     /// A lock, among those that are known.
     Lock(&'a mut LockKind, &'static [LockKind]),
+    /// A host policy, among those that are known.
+    Policy(&'a mut PolicyKind, &'static [PolicyKind]),
     /// Sets of pCPUs for the vCPUs.
     Affinity(&'a mut Affinity),
     /// A set of pCPUs.
@@ -141,6 +143,7 @@ impl Slot<'_> {
             Slot::Amount(_) => amount::EXPECTED.to_owned(),
             Slot::Choice(choice) => format!("one of {}", choice.names().join(", ")),
             Slot::Lock(_, known) => format!("one of {}", names_of(known).join(", ")),
+            Slot::Policy(_, known) => format!("one of {}", policies_of(known).join(", ")),
             Slot::Affinity(_) => {
                 "pCPUs for all vCPUs, as [0, 1, 2, 3] or \"0-3\", or a list of such for each vCPU; [] for all pCPUs"
                     .to_owned()
@@ -197,6 +200,12 @@ impl Slot<'_> {
                 let Value::Text(name) = value else { return Err(expected) };
                 let found = known.iter().find(|kind| kind.name() == name);
                 *slot = *found.ok_or_else(|| one_of(name, names_of(known)))?;
+                true
+            }
+            Slot::Policy(slot, known) => {
+                let Value::Text(name) = value else { return Err(expected) };
+                let found = known.iter().find(|kind| kind.name() == name);
+                *slot = *found.ok_or_else(|| one_of(name, policies_of(known)))?;
                 true
             }
             Slot::Affinity(slot) => put(slot, affinity(value)),
@@ -267,6 +276,7 @@ impl Slot<'_> {
             Slot::Amount(value) => format!("\"{value}\""),
             Slot::Choice(choice) => format!("\"{}\"", choice.name()),
             Slot::Lock(kind, _) => format!("\"{kind}\""),
+            Slot::Policy(kind, _) => format!("\"{}\"", kind.name()),
             Slot::Affinity(Affinity::Same(cpus)) => format!("{cpus:?}"),
             Slot::Affinity(Affinity::Each(sets)) => format!("{sets:?}"),
             Slot::Cpus(cpus) => format!("{cpus:?}"),
@@ -285,6 +295,10 @@ impl Slot<'_> {
 
 fn names_of(locks: &[LockKind]) -> Vec<&'static str> {
     locks.iter().map(|kind| kind.name()).collect()
+}
+
+fn policies_of(policies: &[PolicyKind]) -> Vec<&'static str> {
+    policies.iter().map(|kind| kind.name()).collect()
 }
 
 fn put<T>(slot: &mut T, value: Option<T>) -> bool {

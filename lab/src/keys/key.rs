@@ -75,6 +75,7 @@ impl Key {
     pub fn doc(&self, with: Extensions) -> String {
         let note = match self.path {
             "vm.*.lock" => with.about_locks(),
+            "host.policy" => with.about_policies(),
             _ => self.note.to_owned(),
         };
         [field_doc(self.field), note].join(" ").trim().to_owned()

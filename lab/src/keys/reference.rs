@@ -54,7 +54,10 @@ impl Key {
             Target::Group(target) => describe(target(&mut DraftGroup::new(""))),
             Target::Vm(target) => fresh_vms(with).into_iter().find_map(|mut vm| describe(target(&mut vm))),
             Target::Task(target) => describe(target(&mut new_task(""))),
-            Target::Run(target) => describe(target(&mut Draft::new(shipped::default_machine()))),
+            Target::Run(target) => describe(target(&mut Draft {
+                policies: with.policies,
+                ..Draft::new(shipped::default_machine())
+            })),
         };
         let mut described = described.expect("some configuration has every key");
         if self.path == "machine.profile" {

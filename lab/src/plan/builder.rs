@@ -74,6 +74,7 @@ impl<'e> Builder<'e> {
             groups: names.groups.iter().map(|name| DraftGroup::new(name)).collect(),
             vms: names.vms.iter().map(|name| self.vm(name, host_kernel)).collect(),
             tasks: names.tasks.iter().map(|name| new_task(name)).collect(),
+            policies: self.extensions.policies,
             ..Draft::new(self.machine(&effective)?)
         };
         if let Some(other) = effective.destination_profile() {

@@ -262,6 +262,7 @@ const OTHER: &[(&str, &str, &[&str])] = &[
 
 /// Keys that change no history of [`SMALL`], with the reason.
 const INERT: &[(&str, &str)] = &[
+    ("host.policy", "it has one value, unless a program adds policies"),
     ("machine.topology", "it names a file of the machine to describe"),
     (
         "host.idle_hlt",

@@ -42,6 +42,13 @@ pub(super) static SCHED: &[Key] = &[
         "It sets the keys from host.latency to host.balance to what its kernel has; these then refine it, in \
          whatever order the file has them.",
     ),
+    key(
+        "host.policy",
+        (
+            "HostConfig.policy",
+            Target::Run(|draft| Some(Slot::Policy(&mut draft.host.policy, draft.policies))),
+        ),
+    ),
     key("host.latency", host!(Nanos, sched.latency_ns)),
     key("host.min_granularity", host!(Nanos, sched.min_granularity_ns)),
     key("host.wakeup_granularity", host!(Nanos, sched.wakeup_granularity_ns)),

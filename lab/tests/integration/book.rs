@@ -108,3 +108,20 @@ fn experiments_of_the_tutorial_are_valid() {
     }
     assert!(checked > 0, "the tutorial has an experiment");
 }
+
+#[test]
+fn the_policy_of_the_tutorial_is_the_example() {
+    let (page, example) = (
+        read("tutorial/own-policy.md"),
+        read("../examples/own-policy/src/lib.rs"),
+    );
+    let code = page
+        .split("```rust\n")
+        .nth(1)
+        .and_then(|block| block.split("```").next());
+    let code = code.expect("the page has code");
+    let (uses, rest) = code.split_once("\n\n").expect("the code begins with what it uses");
+    assert!(example.contains(uses), "{uses}");
+    assert!(example.ends_with(rest), "{rest}");
+    assert!(code.lines().count() < 50);
+}

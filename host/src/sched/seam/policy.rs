@@ -115,7 +115,7 @@ pub enum Pause {
 pub enum Yield {
     /// What the kernel does.
     Kernel,
-    /// Nothing.
+    /// The yield has no effect.
     Refuse,
     /// What the kernel does, and the yielder is charged for this much time that it has not run. If both are on one
     /// pCPU, the charge is where their groups meet.

@@ -1,0 +1,19 @@
+//! The command `holdfast`, in which `host.policy` can name these policies.
+
+use std::process::ExitCode;
+
+use own_policy::Balance;
+use own_policy::ideas::{Boost, CoScheduling, Grace, IpiYield, LagCredit, MicroPool};
+
+fn main() -> ExitCode {
+    holdfast_cli::command()
+        .policy::<Balance>("balance")
+        .policy::<Boost>("boost")
+        .policy::<CoScheduling>("co-scheduling")
+        .policy::<Grace<100>>("grace-100us")
+        .policy::<Grace<500>>("grace-500us")
+        .policy::<IpiYield>("ipi-yield")
+        .policy::<LagCredit>("lag-credit")
+        .policy::<MicroPool>("micro-pool")
+        .run()
+}

@@ -8,7 +8,7 @@ use std::io;
 use holdfast_lab::diagnostic::one_of;
 use holdfast_lab::file::WriteError;
 #[cfg(not(all(feature = "real-host", feature = "parquet")))]
-use holdfast_lab::replay::quoted;
+use holdfast_lab::rerun::quoted;
 
 /// A mistake of the user: bad usage or input.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use crate::amount::show_nanos;
 use crate::experiment::{Metric, Published, Quantity, rate_seconds};
 use crate::operators::Operators;
 use crate::plan::{Cell, Plan};
-use crate::replay;
+use crate::rerun;
 use crate::results::{
     Background, Case, ConvoyTimes, FailedRun, OtherFigure, PublishedFigure, Results, SCHEMA, history_hash,
 };
@@ -47,7 +47,7 @@ pub fn results(plan: &Plan, outcomes: &Outcomes, target: &str, version: &str) ->
                 variant: cell.variant.clone(),
                 seed: *seed,
                 error,
-                replay: replay::one(plan, target, cell, *seed),
+                replay: rerun::one(plan, target, cell, *seed),
             });
         }
         totals.extend(total::totals(plan, cell, &done));
@@ -74,7 +74,7 @@ pub fn results(plan: &Plan, outcomes: &Outcomes, target: &str, version: &str) ->
         seeds: plan.seeds.clone(),
         scale: plan.scale,
         version: version.to_owned(),
-        command: replay::all(plan, target),
+        command: rerun::all(plan, target),
         complete: outcomes.complete(),
         cases,
         totals,

@@ -105,6 +105,8 @@ pub struct Imported {
     pub source: Source,
     /// Where the time went.
     pub account: Account,
+    /// Threads other than vCPUs that had the most time on pCPUs.
+    pub busiest: Vec<Tid>,
 }
 
 /// Returns whether the file at `path` is one that explains a recording: XML of libvirt, JSON of lscpu.
@@ -197,7 +199,14 @@ impl Import {
     /// [`ImportError::Recording`], [`ImportError::NoEvent`].
     pub fn account(&self, mut stop: impl FnMut(&Event) -> bool) -> Result<Imported, ImportError> {
         let mut books = Books::default();
-        let read = self.follow(&mut books, &mut stop)?;
+        let mut times = Times::default();
+        let read = self.follow(&mut books, &mut |event| {
+            let stops = stop(event);
+            if !stops {
+                times.take(event);
+            }
+            stops
+        })?;
         let mut account = account::of(&books, &read.follower, &self.beside);
         account.kernel = account.kernel.or_else(|| read.header.kernel.clone());
         let source = Source {
@@ -209,7 +218,12 @@ impl Import {
             errors: read.errors,
             error_count: read.error_count,
         };
-        Ok(Imported { source, account })
+        let busiest = times.largest(&account);
+        Ok(Imported {
+            source,
+            account,
+            busiest,
+        })
     }
 
     /// Reads the recording again, and returns what is between `from` and `to`, in ns from its begin `begin` on.
@@ -228,23 +242,19 @@ impl Import {
 }
 
 impl Import {
-    /// Reads the recording again, and returns what the vCPUs of `account` did, and the threads of the host that had
-    /// most time.
+    /// Reads the recording again, and returns what its vCPUs did, and the threads of the host that had most time.
     ///
     /// # Errors
     /// As [`Import::account`]; and [`ImportError::UnknownVms`] if it is not known which vCPUs are of one VM.
-    pub fn repeats(&self, account: &Account) -> Result<(RecordedHost, Waits), ImportError> {
+    pub fn repeats(&self, imported: &Imported) -> Result<(RecordedHost, Waits), ImportError> {
+        let account = &imported.account;
         if account.vms.is_empty() || account.vms.iter().any(|vm| vm.process.is_none()) {
             return Err(ImportError::UnknownVms(self.recording.clone()));
         }
         let guests: Vec<(String, Vec<Tid>)> = (guest_names(account).into_iter().zip(&account.vms))
             .map(|(name, vm)| (name, vm.vcpus.iter().map(|vcpu| vcpu.thread).collect()))
             .collect();
-        let vcpus: BTreeSet<Tid> = guests.iter().flat_map(|(_, threads)| threads).copied().collect();
-        let mut times = Times::default();
-        self.each(|event| times.take(event))?;
-        let others = times.largest(&vcpus, account.length_ns);
-        let mut repeats = Repeats::new(&guests, &others);
+        let mut repeats = Repeats::new(&guests, &imported.busiest);
         self.each(|event| repeats.take(event))?;
         Ok(repeats.finish())
     }
@@ -293,9 +303,13 @@ impl Times {
         }
     }
 
-    /// Returns the threads other than `vcpus` with the largest times.
-    fn largest(self, vcpus: &BTreeSet<Tid>, length_ns: u64) -> Vec<Tid> {
-        let counts = |(tid, ns): &(Tid, u64)| *tid != 0 && !vcpus.contains(tid) && *ns * OTHERS_SHARE >= length_ns;
+    /// Returns the threads other than the vCPUs of `account` with the largest times.
+    fn largest(self, account: &Account) -> Vec<Tid> {
+        let vcpus = account.vms.iter().flat_map(|vm| &vm.vcpus);
+        let vcpus: BTreeSet<Tid> = vcpus.map(|vcpu| vcpu.thread).collect();
+        let length_ns = account.length_ns;
+        let counts =
+            |(tid, ns): &(Tid, u64)| *tid != 0 && !vcpus.contains(tid) && ns.saturating_mul(OTHERS_SHARE) >= length_ns;
         let mut times: Vec<(Tid, u64)> = self.ns.into_iter().filter(counts).collect();
         times.sort_by_key(|(tid, ns)| (std::cmp::Reverse(*ns), *tid));
         times.into_iter().take(OTHERS_MAX).map(|(tid, _)| tid).collect()

@@ -17,6 +17,8 @@ use crate::timeline::reasons;
 
 /// Linux's `LOCAL_TIMER_VECTOR`: 0xec in later kernels, 0xef in earlier ones.
 const TIMER_VECTORS: [u8; 2] = [0xec, 0xef];
+/// Vectors of devices, from `FIRST_EXTERNAL_VECTOR` on and below those of Linux itself.
+const DEVICE_VECTORS: std::ops::Range<u8> = 0x20..0xec;
 
 /// Name of the guest that repeats threads of the host itself.
 pub const HOST: &str = RecordedHost::HOST;
@@ -54,6 +56,8 @@ struct Guest {
     name: String,
     has_vcpus: bool,
     threads: Vec<Followed>,
+    /// The thread of each vCPU by the vCPU's number, which is its APIC ID. Numbers can have gaps.
+    numbers: HashMap<u32, usize>,
 }
 
 /// A thread that is followed.
@@ -70,6 +74,8 @@ struct Followed {
     on_cpu: Option<u64>,
     /// Since when it sleeps.
     asleep: Option<u64>,
+    /// Since when it is halted, if it woke and went to sleep again in the same halt.
+    halted: Option<u64>,
     /// The last wakeup of the present sleep, and what caused it.
     wakeup: Option<(u64, Waker)>,
     /// A sleep that has ended, until it is known whether it was a halt.
@@ -99,7 +105,7 @@ enum Waker {
 
 impl Repeats {
     /// Follows the vCPU threads of `guests`, each with its name, in the order of the vCPUs' numbers, and the threads
-    /// `others` of the host, which become the guest [`HOST`] if there are any.
+    /// `others` of the host, which become the guest [`HOST`] if there are any. The numbers are those of `kvm_entry`.
     pub fn new(guests: &[(String, Vec<Tid>)], others: &[Tid]) -> Repeats {
         let vcpus = guests.iter().map(|(name, threads)| (name.clone(), true, &threads[..]));
         let host = Some((HOST.to_owned(), false, others)).filter(|_| !others.is_empty());
@@ -110,6 +116,7 @@ impl Repeats {
                 name,
                 has_vcpus,
                 threads: threads.iter().map(|_| Followed::default()).collect(),
+                numbers: HashMap::new(),
             }
         });
         let guests = guests.collect();
@@ -143,7 +150,10 @@ impl Repeats {
             }
             // The thread of a `sched_wakeup` need not be the waker.
             What::Waking { woken, queued, .. } if !queued => self.wake(event.thread, *woken, at),
-            What::Entry { .. } => {
+            What::Entry { vcpu } => {
+                if let Some(&(guest, thread)) = self.places.get(&event.thread) {
+                    self.guests[guest].numbers.insert(*vcpu, thread);
+                }
                 self.finish_sleep(event.thread, None);
                 if let Some(thread) = self.followed(event.thread) {
                     thread.exit = None;
@@ -160,22 +170,7 @@ impl Repeats {
                 }
             }
             What::HaltEnd { ns, .. } => self.finish_sleep(event.thread, Some((at.saturating_sub(*ns), at))),
-            What::Interrupt { apic, vector } => {
-                let place = self.places.get(&event.thread).copied();
-                let Some((guest, sender)) = place.filter(|(guest, _)| self.guests[*guest].has_vcpus) else {
-                    return;
-                };
-                let number = *apic as usize;
-                let Some(target) = self.guests[guest].threads.get_mut(number) else {
-                    return;
-                };
-                target.interrupt = Some(*vector);
-                target.interrupted(*vector, &mut self.waits);
-                // While the host polls for it, no thread is woken.
-                if target.asleep.is_none() && target.is_halted() {
-                    self.end_wait(guest, Some(sender), number, at);
-                }
-            }
+            What::Interrupt { apic, vector } => self.interrupt(event.thread, *apic, *vector, at),
             What::Ended { ended } => self.leave(*ended, Left::Dead, at),
             _ => {}
         }
@@ -186,12 +181,44 @@ impl Repeats {
         self.guests[guest].threads.get_mut(number)
     }
 
+    /// The APIC with the ID `apic` takes `vector`. It is one of the guest of `thread`, which a vCPU's own thread or the
+    /// one that sends the interrupt names.
+    fn interrupt(&mut self, thread: Tid, apic: u32, vector: u8, at: u64) {
+        let place = self.places.get(&thread).copied();
+        let Some((guest, sender)) = place.filter(|(guest, _)| self.guests[*guest].has_vcpus) else {
+            return;
+        };
+        let Some(&number) = self.guests[guest].numbers.get(&apic) else {
+            return;
+        };
+        let threads = &mut self.guests[guest].threads;
+        if sender == number || !threads[sender].can_send() {
+            let target = &mut threads[number];
+            target.interrupt = Some(vector);
+            target.interrupted(vector, &mut self.waits);
+        }
+        let target = &threads[number];
+        // While the host polls for it, no thread is woken.
+        if target.asleep.is_none() && target.slept.is_none() && target.is_halted() {
+            self.end_wait(guest, Some(sender), number, at);
+        }
+    }
+
     /// A thread leaves its CPU.
     fn leave(&mut self, tid: Tid, left: Left, at: u64) {
-        self.finish_sleep(tid, None);
+        let halted = self.followed(tid).is_some_and(|thread| thread.is_halted());
+        if !halted {
+            self.finish_sleep(tid, None);
+        }
         let begin = self.begin.unwrap_or(at);
         let Some(thread) = self.followed(tid) else { return };
         thread.pause(at);
+        if left != Left::Ready
+            && let Some(slept) = thread.slept.take()
+        {
+            // It woke for nothing, and its halt goes on.
+            thread.halted = Some(slept.from);
+        }
         // It ran, since it leaves.
         if !thread.seen {
             thread.seen = true;
@@ -214,6 +241,7 @@ impl Repeats {
         thread.on_cpu = Some(at);
         if let Some(from) = thread.asleep.take() {
             let wakeup = thread.wakeup.take();
+            let from = thread.halted.take().unwrap_or(from);
             thread.slept = Some(Slept {
                 from,
                 wakeup,
@@ -284,6 +312,7 @@ impl Repeats {
             (None, None) => return,
         };
         let wakeup = slept.map_or(thread.wakeup.take(), |slept| slept.wakeup);
+        let later: Vec<_> = thread.recent.extract_if(.., |ran| ran.0 >= resumed).collect();
         thread.cut(from);
         thread.run();
         let woken_at = wakeup.map_or(resumed, |(at, _)| at);
@@ -299,9 +328,9 @@ impl Repeats {
             Step::After(length)
         };
         thread.steps.push(step);
-        thread.recent.clear();
-        thread.ran_ns = 0;
-        thread.on_cpu = thread.on_cpu.map(|_| resumed);
+        thread.halted = None;
+        thread.recent = later;
+        thread.on_cpu = thread.on_cpu.map(|since| since.max(resumed));
         if let Some(vector) = thread.interrupt {
             thread.interrupted(vector, &mut self.waits);
         }
@@ -366,7 +395,8 @@ impl Followed {
 
     /// An interrupt for it says what ended a wait whose waker is unknown.
     fn interrupted(&mut self, vector: u8, waits: &mut Waits) {
-        let Some((step, woken_at)) = self.open.take() else {
+        let says = TIMER_VECTORS.contains(&vector) || DEVICE_VECTORS.contains(&vector);
+        let Some((step, woken_at)) = self.open.take_if(|_| says) else {
             return;
         };
         waits.unknown -= 1;

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use holdfast_lab::recorded::{self, NOTE};
+use holdfast_lab::replay::Replay;
 use holdfast_lab::sheet::Sheet;
-use holdfast_lab::{file, repeated, trace};
+use holdfast_lab::{file, trace};
 use holdfast_recordings::account::{Account, metrics};
-use holdfast_recordings::import::{Import, ImportError, Imported, Source, guest_names};
+use holdfast_recordings::import::{Import, ImportError, Imported, Source};
 use holdfast_recordings::read::Fault;
 use serde::Serialize;
 
@@ -83,7 +84,7 @@ pub fn import(args: &ImportArgs) -> Result<Done> {
         }
     }
     if let Some(path) = experiment.as_ref().filter(|_| !interrupted) {
-        repeat(&import, account, path)?;
+        repeat(&import, &imported, path)?;
     }
     if let Some(path) = &metrics_path {
         file::write(path, metrics(account).as_bytes())?;
@@ -100,19 +101,12 @@ pub fn import(args: &ImportArgs) -> Result<Done> {
 }
 
 /// Writes the experiment that repeats the recorded vCPUs to `path`, and what they did next to it.
-fn repeat(import: &Import, account: &Account, path: &Path) -> Result<()> {
-    let (host, waits) = import.repeats(account).map_err(refused)?;
-    let threads = path.with_extension("recorded.json");
-    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+fn repeat(import: &Import, imported: &Imported, path: &Path) -> Result<()> {
+    let (host, waits) = import.repeats(imported).map_err(refused)?;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-    let experiment: String = stem.chars().map(plain).collect();
-    let names = guest_names(account);
-    let text = repeated::experiment(&experiment, account, &names, &host, &name(&threads));
-    let json = serde_json::to_vec(&host).map_err(std::io::Error::from);
-    let json = json.map_err(|error| Refused::Unreadable(threads.display().to_string(), error))?;
-    file::write(&threads, &json)?;
-    file::write(path, text.as_bytes())?;
+    let replay = Replay::new(&stem, &imported.account, &host);
+    file::write(&path.with_file_name(&replay.threads_file), replay.threads.as_bytes())?;
+    file::write(path, replay.text.as_bytes())?;
     note!(
         "experiment: {} ({} waits ended by siblings, {} by timers, {} by devices; {} keep their recorded length)",
         path.display(),

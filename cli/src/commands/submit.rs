@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_lab::file;
 use holdfast_lab::keys::Parameters;
-use holdfast_lab::replay::quoted;
+use holdfast_lab::rerun::quoted;
 use holdfast_lab::shipped::costs;
 use holdfast_lab::units::{self, Cache, Header, Job, Unit, Units};
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use holdfast_lab::file;
 use holdfast_lab::options::Options;
 use holdfast_lab::plan::Plan;
-use holdfast_lab::replay;
+use holdfast_lab::rerun;
 use holdfast_lab::run::Failure;
 use holdfast_lab::trace::{self, Reason, TraceError, Traced, Wanted, milliseconds};
 use serde::Serialize;
@@ -92,7 +92,7 @@ pub fn trace(args: &TraceArgs) -> Result<Done> {
     }
     if let Some(failure) = &said.failure {
         say!("error: the run failed where the recording ends: {failure}");
-        let replay = replay::one(&plan, &args.experiment, &plan.cells[0], args.seed);
+        let replay = rerun::one(&plan, &args.experiment, &plan.cells[0], args.seed);
         say!("replay with version {VERSION}: {replay}");
         return Ok(Done::Failed);
     }

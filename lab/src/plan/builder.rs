@@ -19,7 +19,7 @@ use crate::extensions::Extensions;
 use crate::groups::DraftGroup;
 use crate::keys::{Effective, Parameters, Setting, TO, resolved};
 use crate::profile::MachineProfile;
-use crate::repeated;
+use crate::replay;
 use crate::shipped;
 use crate::topology::{self, HostTopology};
 
@@ -117,7 +117,9 @@ impl<'e> Builder<'e> {
             }
         }
         let parameters = resolved(&mut draft);
-        draft.build(scale, &mut findings).map(|config| (config, parameters))
+        let mut config = draft.build(scale, &mut findings)?;
+        replay::forgive(&mut config);
+        Some((config, parameters))
     }
 
     /// Returns whether `config` is the set-up that the experiment's file states. The time limit is no part of it.
@@ -189,11 +191,9 @@ impl<'e> Builder<'e> {
             Err(format!("{name:?} at scale {scale}, where a recording has one length"))
         } else {
             let text = self.text(place, &name);
-            text.and_then(|text| {
-                repeated::fill(recorded, text, vcpus).map_err(|found| format!("{name:?}, with {found}"))
-            })
+            text.and_then(|text| replay::fill(recorded, text, vcpus).map_err(|found| format!("{name:?}, with {found}")))
         };
-        read.map_err(|found| self.findings.add(place, key, found, repeated::EXPECTED))
+        read.map_err(|found| self.findings.add(place, key, found, replay::EXPECTED))
             .ok()
     }
 

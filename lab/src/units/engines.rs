@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 
-use crate::replay::quoted;
+use crate::rerun::quoted;
 
 /// Returns how many shards a cluster gets for units of these predicted CPU times in seconds. `expected`: the time of a
 /// unit if none is predicted.

@@ -7,20 +7,14 @@ use std::collections::BTreeMap;
 use holdfast_lab::experiment::Experiment;
 use holdfast_lab::options::Options;
 use holdfast_lab::plan::Plan;
+use holdfast_lab::replay::{beside, events, process, thread_id};
 use holdfast_lab::shipped::{self, EXPERIMENTS};
 use holdfast_machine::Time;
 use holdfast_recordings::account::{self, Account, Books};
-use holdfast_recordings::event::{Event, Left, Name, Tid, What};
-use holdfast_recordings::hosts::Beside;
+use holdfast_recordings::event::{Event, Tid, What};
 use holdfast_recordings::timeline::{Faults, Follower, Occupant, Sink, State, Step, VcpuIndex};
 use holdfast_sim::timeline::{Doing, Place, Span, Thread, Timeline, VcpuTimeline, Window};
-use holdfast_sim::{CallOff, Cause, Config, Outcome};
-
-/// Reasons of exits as VMX numbers them.
-const INTERRUPT: u32 = 1;
-const HLT: u32 = 12;
-const HYPERCALL: u32 = 18;
-const PAUSE: u32 = 40;
+use holdfast_sim::{CallOff, Config, Outcome};
 
 /// Returns a cell of an experiment.
 pub fn cell(name: &str, case: &str, variant: &str, scale: f64, set: &[&str]) -> Config {
@@ -55,286 +49,6 @@ pub fn record(config: &Config) -> (Outcome, Timeline) {
     let (outcome, timeline) = holdfast_sim::record(config, &CallOff::new(), window).expect("a machine");
     assert!(!timeline.truncated, "the run is too long for a recording");
     (outcome.unwrap_or_else(|failure| panic!("{failure}")), timeline)
-}
-
-/// A simulated host that writes down events.
-struct Writer<'t> {
-    timeline: &'t Timeline,
-    /// Picoseconds, the order of events at the same time, and the event.
-    rows: Vec<(u64, u8, Event)>,
-}
-
-pub fn process(vm: u32) -> Tid {
-    1000 * (vm + 1)
-}
-
-impl<'t> Writer<'t> {
-    fn vcpu(&self, vcpu: u32) -> &'t VcpuTimeline {
-        &self.timeline.vcpus[vcpu as usize]
-    }
-
-    /// Returns the thread ID of vCPU `vcpu`.
-    fn tid(&self, vcpu: u32) -> Tid {
-        let vcpu = self.vcpu(vcpu);
-        process(vcpu.vm) + 1 + vcpu.number
-    }
-
-    fn thread(&self, thread: Thread) -> Tid {
-        match thread {
-            Thread::Vcpu(vcpu) | Thread::Poll(vcpu) => self.tid(vcpu),
-            Thread::Task(task) => 50 + task,
-            Thread::Idle => 0,
-        }
-    }
-
-    fn name(&self, tid: Tid) -> Name {
-        match tid {
-            0 => Name::from("swapper"),
-            1..1000 => Name::from("task"),
-            _ => Name::from(format!("CPU {}/KVM", tid % 1000 - 1).as_str()),
-        }
-    }
-
-    /// Returns the thread that has the pCPU at `index` just at `at`, between switches.
-    fn on(&self, index: usize, at: u64) -> Tid {
-        let spans = &self.timeline.pcpus[index].threads;
-        let next = spans.partition_point(|span| span.start.0 <= at);
-        let Some(span) = next.checked_sub(1).map(|at| &spans[at]) else {
-            return 0;
-        };
-        let tid = self.thread(span.what);
-        let before = next.checked_sub(2).map(|before| self.thread(spans[before].what));
-        // At a switch the pCPU idles for no time: see `switches`.
-        if span.start.0 == at && before != Some(tid) {
-            0
-        } else {
-            tid
-        }
-    }
-
-    fn row(&mut self, ps: u64, rank: u8, index: usize, thread: Tid, what: What) {
-        let event = Event {
-            at: ps / 1000,
-            cpu: self.timeline.pcpus[index].number,
-            thread,
-            what,
-        };
-        self.rows.push((ps, rank, event));
-    }
-
-    fn switch(&mut self, ps: u64, index: usize, (prev, left): (Tid, Left), next: Tid) {
-        let what = What::Switch {
-            prev,
-            prev_name: self.name(prev),
-            left,
-            next,
-            next_name: self.name(next),
-            next_prio: 120,
-        };
-        // Through the idle thread, so that a thread can leave one pCPU and get another at the same time.
-        let rank = if next == 0 { 1 } else { 3 };
-        self.row(ps, rank, index, prev, what);
-    }
-
-    fn switches(&mut self, index: usize) {
-        let mut before: Option<u32> = None;
-        let mut prev = 0;
-        for span in &self.timeline.pcpus[index].threads {
-            let next = self.thread(span.what);
-            let ps = span.start.0;
-            if next != prev {
-                if prev != 0 {
-                    let left = before.map_or(Left::Asleep, |vcpu| left(self.vcpu(vcpu), ps));
-                    self.switch(ps, index, (prev, left), 0);
-                }
-                if next != 0 {
-                    self.switch(ps, index, (0, Left::Ready), next);
-                }
-            }
-            prev = next;
-            before = match span.what {
-                Thread::Vcpu(vcpu) | Thread::Poll(vcpu) => Some(vcpu),
-                Thread::Task(_) | Thread::Idle => None,
-            };
-        }
-    }
-
-    /// Returns the index of the pCPU that vCPU `vcpu` runs on next, from `at` on, and when.
-    fn next_run(&self, vcpu: u32, at: u64) -> Option<(usize, u64)> {
-        let places = &self.vcpu(vcpu).places;
-        let first = places.partition_point(|place| place.end.0 <= at);
-        places[first..].iter().find_map(|place| match place.what {
-            Place::Running { pcpu } => Some((pcpu as usize, place.start.0.max(at))),
-            _ => None,
-        })
-    }
-
-    /// Returns the index of the pCPU that polls for vCPU `vcpu` up to `at`.
-    fn polled(&self, vcpu: u32, at: u64) -> Option<usize> {
-        (0..self.timeline.pcpus.len()).find(|index| {
-            let spans = &self.timeline.pcpus[*index].threads;
-            let next = spans.partition_point(|span| span.end.0 < at);
-            let polls = spans
-                .get(next)
-                .filter(|span| span.end.0 == at && span.what == Thread::Poll(vcpu));
-            polls.is_some()
-        })
-    }
-
-    /// Wakeups, and the ends of halts.
-    fn sleeps(&mut self, vcpu: u32) {
-        let tid = self.tid(vcpu);
-        let sleeps = |place: Place| matches!(place, Place::Halted { .. } | Place::PauseSleep | Place::Off);
-        let places = &self.vcpu(vcpu).places;
-        let mut begun = None;
-        for pair in places.windows(2) {
-            if !sleeps(pair[0].what) {
-                continue;
-            }
-            let start = *begun.get_or_insert(pair[0].start.0);
-            if sleeps(pair[1].what) {
-                continue;
-            }
-            begun = None;
-            let at = pair[1].start.0;
-            let halted = matches!(pair[0].what, Place::Halted { .. });
-            let ended = |until: u64, slept| What::HaltEnd {
-                ns: until / 1000 - start / 1000,
-                slept,
-                valid: true,
-            };
-            if let Some(index) = self.polled(vcpu, at) {
-                self.row(at, 4, index, tid, ended(at, false));
-                continue;
-            }
-            let runs = self.next_run(vcpu, at);
-            // Where it never ran again, the pCPU that it waited for is not known.
-            let index = runs.map_or(0, |(index, _)| index);
-            let target = runs.map_or(u32::MAX, |(index, _)| self.timeline.pcpus[index].number);
-            let waker = self.on(index, at);
-            let what = What::Waking {
-                woken: tid,
-                name: self.name(tid),
-                target,
-                queued: false,
-            };
-            self.row(at, 2, index, waker, what);
-            if let Some((_, runs)) = runs.filter(|_| halted) {
-                self.row(runs, 4, index, tid, ended(runs, true));
-            }
-        }
-    }
-
-    /// Entries and exits.
-    fn guest(&mut self, vcpu: u32) {
-        let tid = self.tid(vcpu);
-        let (doings, places) = (&self.vcpu(vcpu).doings, &self.vcpu(vcpu).places);
-        let number = self.vcpu(vcpu).number;
-        let is_guest = |doing: &Span<Doing>| !matches!(doing.what, Doing::Out(_));
-        let mut first = 0;
-        while first < doings.len() {
-            if !is_guest(&doings[first]) {
-                first += 1;
-                continue;
-            }
-            let mut last = first;
-            while last + 1 < doings.len()
-                && is_guest(&doings[last + 1])
-                && doings[last + 1].start == doings[last].end
-                && places
-                    .binary_search_by_key(&doings[last].end, |place| place.start)
-                    .is_err()
-            {
-                last += 1;
-            }
-            let (from, to) = (doings[first].start.0, doings[last].end.0);
-            let next = places.partition_point(|place| place.start.0 < to);
-            let next = places.get(next).filter(|place| place.start.0 == to);
-            let halts = next.is_some_and(|place| matches!(place.what, Place::Halted { .. }));
-            let reason = match doings
-                .get(last + 1)
-                .filter(|next| next.start.0 == to)
-                .map(|next| next.what)
-            {
-                _ if halts => HLT,
-                Some(Doing::Out(Cause::ExitHlt)) => HLT,
-                Some(Doing::Out(Cause::ExitPause)) => PAUSE,
-                Some(Doing::Out(Cause::ExitHypercall)) => HYPERCALL,
-                _ => INTERRUPT,
-            };
-            let at = places.partition_point(|place| place.end.0 <= from);
-            if let Some(Place::Running { pcpu }) = places.get(at).map(|place| place.what) {
-                let exit = What::Exit {
-                    vcpu: Some(number),
-                    reason,
-                    isa: 1,
-                };
-                self.row(from, 5, pcpu as usize, tid, What::Entry { vcpu: number });
-                self.row(to, 0, pcpu as usize, tid, exit);
-            }
-            first = last + 1;
-        }
-        self.halts(vcpu);
-    }
-
-    /// Halts right after another exit: the guest runs for no time between them.
-    fn halts(&mut self, vcpu: u32) {
-        let tid = self.tid(vcpu);
-        let (doings, places) = (&self.vcpu(vcpu).doings, &self.vcpu(vcpu).places);
-        let number = self.vcpu(vcpu).number;
-        for pair in places.windows(2) {
-            let (Place::Running { pcpu }, Place::Halted { .. }) = (pair[0].what, pair[1].what) else {
-                continue;
-            };
-            let ps = pair[1].start.0;
-            let last = doings.partition_point(|doing| doing.end.0 < ps);
-            let is_out = |doing: &&Span<Doing>| doing.end.0 == ps && matches!(doing.what, Doing::Out(_));
-            if doings.get(last).filter(is_out).is_none() {
-                continue;
-            }
-            let exit = What::Exit {
-                vcpu: Some(number),
-                reason: HLT,
-                isa: 1,
-            };
-            self.row(ps, 0, pcpu as usize, tid, What::Entry { vcpu: number });
-            self.row(ps, 0, pcpu as usize, tid, exit);
-        }
-    }
-}
-
-/// What becomes of `vcpu` when it leaves its pCPU at `at`.
-fn left(vcpu: &VcpuTimeline, at: u64) -> Left {
-    let next = vcpu.places.partition_point(|place| place.end.0 <= at);
-    match vcpu.places.get(next).map(|place| place.what) {
-        Some(Place::Halted { .. } | Place::PauseSleep | Place::Off) => Left::Asleep,
-        _ => Left::Ready,
-    }
-}
-
-/// Returns the events that a real host would have recorded, in the order of time.
-pub fn events(timeline: &Timeline) -> Vec<Event> {
-    let mut writer = Writer {
-        timeline,
-        rows: Vec::new(),
-    };
-    (0..timeline.pcpus.len()).for_each(|index| writer.switches(index));
-    for vcpu in 0..timeline.vcpus.len() as u32 {
-        writer.sleeps(vcpu);
-        writer.guest(vcpu);
-    }
-    writer.rows.sort_by_key(|(ps, rank, _)| (*ps, *rank));
-    writer.rows.into_iter().map(|(.., event)| event).collect()
-}
-
-/// Returns what files beside the recording would say: the process of each thread.
-fn beside(timeline: &Timeline) -> Beside {
-    let mut beside = Beside::default();
-    for vcpu in &timeline.vcpus {
-        let process = process(vcpu.vm);
-        beside.processes.insert(process + 1 + vcpu.number, process);
-    }
-    beside
 }
 
 /// Time of each thread by state, in ns, and what it waited behind.
@@ -400,7 +114,7 @@ fn followed(timeline: &Timeline, events: &[Event]) -> (Times, Follower) {
 }
 
 fn follow(timeline: &Timeline, events: &[Event], sink: &mut impl Sink) -> Follower {
-    let mut follower = account::follower(&beside(timeline));
+    let mut follower = account::follower(&beside(timeline, None));
     for event in events {
         follower.follow(event, sink);
     }
@@ -430,13 +144,9 @@ fn first_run(vcpu: &VcpuTimeline) -> Option<Time> {
 
 /// Returns what is true of each vCPU from the time on at which it first had a pCPU.
 fn truth(timeline: &Timeline) -> Times {
-    let writer = Writer {
-        timeline,
-        rows: Vec::new(),
-    };
     let mut times = Times::default();
     for (index, vcpu) in (0_u32..).zip(&timeline.vcpus) {
-        let tid = writer.tid(index);
+        let tid = thread_id(timeline, Thread::Vcpu(index));
         let Some(first) = first_run(vcpu) else { continue };
         let mut states = [0; State::ALL.len()];
         let polls: Vec<Span<Thread>> = timeline
@@ -473,16 +183,16 @@ fn truth(timeline: &Timeline) -> Times {
             }
         }
         times.states.insert(tid, states);
-        times.behind.extend(behind(timeline, &writer, index, first.0));
+        times.behind.extend(behind(timeline, index, first.0));
     }
     times
 }
 
 /// Returns what vCPU `index` waited behind since `first`, by what had the pCPU that events say it waited for.
-fn behind(timeline: &Timeline, writer: &Writer<'_>, index: u32, first: u64) -> BTreeMap<(Tid, Option<Tid>), u64> {
-    let tid = writer.tid(index);
+fn behind(timeline: &Timeline, index: u32, first: u64) -> BTreeMap<(Tid, Option<Tid>), u64> {
+    let tid = thread_id(timeline, Thread::Vcpu(index));
     let mut sums: BTreeMap<(Tid, Option<Tid>), u64> = BTreeMap::new();
-    let places = &writer.vcpu(index).places;
+    let places = &timeline.vcpus[index as usize].places;
     let is_ready = |place: Place| matches!(place, Place::Preempted { .. } | Place::Throttled { .. } | Place::Woken);
     let mut at = places.partition_point(|place| place.start.0 < first);
     while at < places.len() {
@@ -500,9 +210,10 @@ fn behind(timeline: &Timeline, writer: &Writer<'_>, index: u32, first: u64) -> B
             what: (),
         };
         let before = from.checked_sub(1).map(|before| places[before].what);
-        let runs = writer
-            .next_run(index, wait.end.0.saturating_sub(1))
-            .map(|(pcpu, _)| pcpu as u32);
+        let runs = places[at..].iter().find_map(|place| match place.what {
+            Place::Running { pcpu } => Some(pcpu),
+            _ => None,
+        });
         let queue = match (before, runs) {
             // It was preempted on this pCPU.
             (Some(Place::Running { pcpu }), Some(runs)) if pcpu == runs => Some(pcpu),
@@ -519,7 +230,7 @@ fn behind(timeline: &Timeline, writer: &Writer<'_>, index: u32, first: u64) -> B
                     .iter()
                     .filter_map(|span| within(&wait, span))
                 {
-                    let who = match writer.thread(thread.what) {
+                    let who = match thread_id(timeline, thread.what) {
                         who @ (0 | 1000..) => who,
                         _ => 50,
                     };
@@ -564,7 +275,7 @@ fn each(check: impl Fn(&str, &Outcome, &Timeline)) {
 fn states_and_waits_are_those_of_the_simulated_host() {
     let seen = RefCell::new([0; State::ALL.len()]);
     each(|name, _, timeline| {
-        let (found, follower) = followed(timeline, &events(timeline));
+        let (found, follower) = followed(timeline, &events(timeline, None));
         assert_eq!(follower.faults(), Faults::default(), "{name}");
         let truth = truth(timeline);
         for (thread, states) in &truth.states {
@@ -585,8 +296,8 @@ fn states_and_waits_are_those_of_the_simulated_host() {
 fn cpu_ready_is_that_of_the_ledger() {
     each(|name, outcome, timeline| {
         let mut books = Books::default();
-        let follower = follow(timeline, &events(timeline), &mut books);
-        let account = account::of(&books, &follower, &beside(timeline));
+        let follower = follow(timeline, &events(timeline, None), &mut books);
+        let account = account::of(&books, &follower, &beside(timeline, None));
         for (index, vm) in (0_u32..).zip(&outcome.vms) {
             let found = account.vms.iter().find(|found| found.process == Some(process(index)));
             let found = found.unwrap_or_else(|| panic!("{name}: {} is missing", vm.name));
@@ -619,7 +330,7 @@ fn cpu_ready_is_that_of_the_ledger() {
 #[test]
 fn a_missing_wakeup_makes_a_wait_unknown_and_not_something_else() {
     let (_, timeline) = recorded("kernbench-overcommit", "2x", "pv-ticket", 0.002, &[]);
-    let mut events = events(&timeline);
+    let mut events = events(&timeline, None);
     let truth = truth(&timeline);
     let wakeups = |event: &Event| matches!(event.what, What::Waking { .. });
     let at = events.iter().enumerate().filter(|(_, event)| wakeups(event)).nth(100);
@@ -648,7 +359,7 @@ fn waits_for_the_next_exit_grow_under_lazy_preemption() {
             "host.hz=250",
         ];
         let (_, timeline) = recorded("ipi-bench", "unicast-halted", "x2apic", 0.002, &set);
-        followed(&timeline, &events(&timeline)).0.until_exit
+        followed(&timeline, &events(&timeline, None)).0.until_exit
     };
     let (full, lazy) = (until_exit("full"), until_exit("lazy"));
     assert!(lazy > 4 * full.max(1), "{full} and {lazy} ns");

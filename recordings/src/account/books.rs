@@ -28,6 +28,34 @@ pub struct Book {
     /// Its sums.
     pub tally: Tally,
     last_exit: Option<(u32, u32)>,
+    /// The present stretch with a pCPU: since when, up to when, and the pCPU.
+    stretch: Option<(u64, u64, Option<u32>)>,
+    /// The pCPU of the stretch before.
+    last_cpu: Option<u32>,
+}
+
+impl Book {
+    /// It had the pCPU `cpu` from `from` to `to`.
+    fn ran(&mut self, from: u64, to: u64, cpu: Option<u32>) {
+        self.tally.pace.ran_ns += to - from;
+        match &mut self.stretch {
+            Some((_, end, on)) if *end == from && *on == cpu => *end = to,
+            _ => {
+                self.end_stretch();
+                if cpu.is_some() && self.last_cpu.is_some() && cpu != self.last_cpu {
+                    self.tally.pace.moves += 1;
+                }
+                self.last_cpu = cpu.or(self.last_cpu);
+                self.stretch = Some((from, to, cpu));
+            }
+        }
+    }
+
+    fn end_stretch(&mut self) {
+        if let Some((from, to, _)) = self.stretch.take() {
+            self.tally.pace.runs.enter(to - from);
+        }
+    }
 }
 
 /// A pCPU's time, in ns.
@@ -81,10 +109,23 @@ impl Sink for Books {
             }
             Step::Seen { vcpu, at } => self.vcpus[vcpu.0 as usize].since = at,
             Step::Was {
-                vcpu, from, to, state, ..
+                vcpu,
+                from,
+                to,
+                state,
+                cpu,
             } => {
                 let book = &mut self.vcpus[vcpu.0 as usize];
                 book.tally.ns[state as usize] += to - from;
+                book.tally.pace.recorded_ns += to - from;
+                match state {
+                    State::Guest | State::Host | State::Running => book.ran(from, to, cpu),
+                    State::Ready => {
+                        book.tally.pace.ready_ns += to - from;
+                        book.end_stretch();
+                    }
+                    _ => book.end_stretch(),
+                }
                 if let (State::Host, Some(reason)) = (state, book.last_exit) {
                     book.tally.exits.add(reason, 0, to - from);
                 }
@@ -173,6 +214,7 @@ impl Books {
         }
         let tally = self.tally(vcpu);
         tally.waits += 1;
+        tally.pace.waits.enter(ns);
         if ns > tally.longest.0 {
             tally.longest = (ns, from);
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::figure::Figure;
+use super::pace::Pace;
 use crate::event::Tid;
 use crate::hosts::Place;
 use crate::timeline::{Faults, Seen};
@@ -51,6 +52,9 @@ pub struct VcpuAccount {
     pub allowed: Option<String>,
     /// Its figures.
     pub figures: Vec<Figure>,
+    /// How it ran and waited. It is no part of the document.
+    #[serde(skip)]
+    pub pace: Pace,
 }
 
 /// The account of one VM.

@@ -2,13 +2,14 @@
 //!
 //! `books.rs` adds up the steps of `timeline/`, `tally.rs` has the sums, `figures.rs` makes figures of them, each
 //! known, inferred or unknown (`figure.rs`). `document.rs` is the account. `sentence.rs` says the most important
-//! thing, and `metrics.rs` writes all figures for Prometheus.
+//! thing, and `metrics.rs` writes all figures for Prometheus. `pace.rs` is what two accounts are compared by.
 
 mod books;
 mod document;
 mod figure;
 mod figures;
 mod metrics;
+mod pace;
 mod sentence;
 mod tally;
 
@@ -24,6 +25,7 @@ pub use document::{Account, CpuAccount, Named, SCHEMA, Sent, VcpuAccount, VmAcco
 pub use figure::{Basis, Figure};
 pub use figures::percent;
 pub use metrics::metrics;
+pub use pace::{Lengths, Pace};
 pub use tally::{Capped, HostThread, Tally};
 
 use figures::{Context, figures};
@@ -316,6 +318,7 @@ impl<'m> Maker<'m> {
             gone_ns: book.gone.map(|gone| gone.saturating_sub(begin)),
             allowed: self.beside.allowed.get(&book.thread).cloned(),
             figures: self.figures(book.process, &book.tally, &[vcpu]),
+            pace: book.tally.pace.clone(),
         }
     }
 }

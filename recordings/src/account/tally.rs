@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
+use super::pace::Pace;
 use crate::event::{Name, Tid};
 use crate::hosts::names::Role;
 use crate::timeline::{How, Occupant, State, VcpuIndex};
@@ -126,6 +127,8 @@ pub struct Tally {
     pub kicks: Capped<u32>,
     /// Wakeups by what woke it.
     pub wakers: Capped<(How, Occupant)>,
+    /// How it ran and waited.
+    pub pace: Pace,
 }
 
 impl Tally {
@@ -182,6 +185,7 @@ impl Tally {
         self.ipis.merge(&other.ipis);
         self.kicks.merge(&other.kicks);
         self.wakers.merge(&other.wakers);
+        self.pace.merge(&other.pace);
     }
 }
 

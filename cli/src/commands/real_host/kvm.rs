@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use holdfast_lab::plan::Plan;
-use holdfast_lab::replay::quoted;
+use holdfast_lab::rerun::quoted;
 use holdfast_lab::results;
 use holdfast_lab::run::Runner;
 use holdfast_lab::{collect, file, trace};

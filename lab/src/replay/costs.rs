@@ -1,0 +1,30 @@
+//! What a simulated host charges for guests that repeat recorded ones.
+
+use holdfast_machine::{Costs, Picos};
+use holdfast_sim::Config;
+use holdfast_workloads::Workload;
+
+/// Charges no CPU time for what the host and the hardware do, if all guests of `config` repeat recorded ones: the
+/// recorded time on CPUs has it, by the recorded host's own costs. What passes while no thread has the pCPU stays: the
+/// way of an interrupt, and the way out of idle.
+pub fn forgive(config: &mut Config) {
+    let is_recorded = |workload: &Workload| matches!(workload, Workload::Recorded(_));
+    if !config.vms.iter().all(|vm| is_recorded(&vm.boot.workload)) {
+        return;
+    }
+    let costs = &config.machine.costs;
+    let (ipi_latency, idle_exit, timer_delay) = (costs.ipi_latency, costs.idle_exit, costs.timer_delay);
+    let nothing = Costs::from_costs(|_| Some(Picos::ZERO)).expect("there is a cost of each name");
+    config.machine.costs = Costs {
+        ipi_latency,
+        idle_exit,
+        timer_delay,
+        ..nothing
+    };
+    if let Some(avic) = &mut config.machine.avic {
+        (avic.register, avic.ipi, avic.doorbell, avic.exit) = Default::default();
+    }
+    if let Some(apicv) = &mut config.machine.apicv {
+        (apicv.register, apicv.ipi, apicv.processing, apicv.exit) = Default::default();
+    }
+}

@@ -1,0 +1,147 @@
+//! Recorded guests again, on a simulated host.
+//!
+//! `experiment.rs` writes the experiment that has them, `costs.rs` says what the simulated host charges, `events.rs`
+//! writes down what a real host would have recorded of it, and `check.rs` compares that with the recording.
+
+mod check;
+mod costs;
+mod events;
+mod experiment;
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use holdfast_recordings::account::{self, Account, Books};
+use holdfast_recordings::import::guest_names;
+use holdfast_sim::timeline::{Timeline, Window};
+use holdfast_sim::{CallOff, Config, Failure};
+use holdfast_workloads::{RecordedHost, Workload};
+
+pub use check::{Check, GuestCheck, Pair, SHARE, SHARE_OF_WANTED, VcpuCheck, check};
+pub use costs::forgive;
+pub use events::{beside, events, process, thread_id};
+pub use experiment::{EXPECTED, experiment, fill};
+
+use crate::diagnostic::Problems;
+use crate::experiment::Experiment;
+use crate::options::Options;
+use crate::plan::Plan;
+
+/// Why a replay has no account.
+#[derive(Debug)]
+pub enum ReplayError {
+    /// The experiment, or a change of it, is not valid.
+    Input(Problems),
+    /// The run failed, or was called off.
+    Run(Failure),
+    /// The run has more events than are kept.
+    TooLong,
+}
+
+impl fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReplayError::Input(problems) => problems.fmt(f),
+            ReplayError::Run(failure) => failure.fmt(f),
+            ReplayError::TooLong => write!(f, "the replay has too many events to keep; use a shorter recording"),
+        }
+    }
+}
+
+impl std::error::Error for ReplayError {}
+
+/// An experiment that repeats recorded guests.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// The name of the experiment's file, with `.toml`.
+    pub file: String,
+    /// The text of the experiment.
+    pub text: String,
+    /// The name of the file of the recorded threads, next to the experiment.
+    pub threads_file: String,
+    /// The text of that file.
+    pub threads: String,
+}
+
+impl Replay {
+    /// Makes an experiment called `name` of what the threads of `host` did, whose account is `account`.
+    pub fn new(name: &str, account: &Account, host: &RecordedHost) -> Replay {
+        let threads_file = format!("{name}.recorded.json");
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        let title: String = name.chars().map(plain).collect();
+        Replay {
+            file: format!("{name}.toml"),
+            text: experiment(&title, account, &guest_names(account), host, &threads_file),
+            threads: serde_json::to_string(host).expect("numbers and texts are written in any case"),
+            threads_file,
+        }
+    }
+
+    /// Runs the replay with the keys of `overrides` set, as `--set` takes them, and returns its account.
+    ///
+    /// # Errors
+    /// [`ReplayError`].
+    pub fn run(&self, overrides: &[(String, String)], seed: u64, call_off: &CallOff) -> Result<Account, ReplayError> {
+        let options = Options {
+            seeds: Some(1),
+            first_seed: seed,
+            set: overrides.iter().map(|(key, value)| format!("{key}={value}")).collect(),
+            variants: vec!["as-recorded".to_owned()],
+            ..Options::default()
+        };
+        let read = |path: &Path| match path == Path::new(&self.threads_file) {
+            true => Ok(self.threads.clone()),
+            false => Err(io::ErrorKind::NotFound.into()),
+        };
+        let parsed = Experiment::parse(&self.file, &self.text).map_err(ReplayError::Input)?;
+        let plan = Plan::of_cells(parsed, &options, &read, None).map_err(ReplayError::Input)?;
+        account_of(
+            &Config {
+                seed,
+                ..plan.cells[0].config.clone()
+            },
+            call_off,
+        )
+    }
+}
+
+/// Runs `config`, and returns the account of what a real host would have recorded.
+///
+/// # Errors
+/// [`ReplayError::Run`], [`ReplayError::TooLong`].
+pub fn account_of(config: &Config, call_off: &CallOff) -> Result<Account, ReplayError> {
+    let window = Window {
+        from_ns: 0,
+        to_ns: u64::MAX,
+    };
+    let (outcome, timeline) = holdfast_sim::record(config, call_off, window).map_err(ReplayError::Run)?;
+    outcome.map_err(ReplayError::Run)?;
+    if timeline.truncated {
+        return Err(ReplayError::TooLong);
+    }
+    Ok(account(&timeline, others(config)))
+}
+
+/// Returns the guest of `config` whose vCPUs are the threads of the recorded host itself.
+pub fn others(config: &Config) -> Option<u32> {
+    let is_host =
+        |workload: &Workload| matches!(workload, Workload::Recorded(recorded) if recorded.guest == RecordedHost::HOST);
+    (0..)
+        .zip(&config.vms)
+        .find(|(_, vm)| is_host(&vm.boot.workload))
+        .map(|(index, _)| index)
+}
+
+/// Returns the account of what a real host would have recorded. The vCPUs of the guest `others` are threads of the
+/// host itself.
+pub fn account(timeline: &Timeline, others: Option<u32>) -> Account {
+    let beside = beside(timeline, others);
+    let mut follower = account::follower(&beside);
+    let mut books = Books::default();
+    for event in events(timeline, others) {
+        follower.follow(&event, &mut books);
+    }
+    follower.end(Some(timeline.to.0 / 1000), &mut books);
+    account::of(&books, &follower, &beside)
+}

@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use holdfast_workloads::RecordedHost;
 use serde::Serialize;
 
 use crate::account::{self, Account, Books};
@@ -14,7 +13,7 @@ use crate::event::{Event, Tid, What};
 use crate::hosts::Beside;
 use crate::picture::{Picture, Window};
 use crate::read::{self, Header, ReadError};
-use crate::repeat::{HOST, Repeats, Waits};
+use crate::repeat::{HOST, Repeated, Repeats};
 use crate::timeline::{Follower, Sink};
 
 /// Names of a recording in a folder, the first that is there.
@@ -246,7 +245,7 @@ impl Import {
     ///
     /// # Errors
     /// As [`Import::account`]; and [`ImportError::UnknownVms`] if it is not known which vCPUs are of one VM.
-    pub fn repeats(&self, imported: &Imported) -> Result<(RecordedHost, Waits), ImportError> {
+    pub fn repeats(&self, imported: &Imported) -> Result<Repeated, ImportError> {
         let account = &imported.account;
         if account.vms.is_empty() || account.vms.iter().any(|vm| vm.process.is_none()) {
             return Err(ImportError::UnknownVms(self.recording.clone()));

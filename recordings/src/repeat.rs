@@ -7,8 +7,12 @@
 //! - **the outside**: an interrupt of a device came, so the wait ends at the recorded time.
 //!
 //! The time for which the host polled for a halted vCPU is part of the wait: whether the host polls is its own matter.
+//!
+//! That another thread ended a wait does not say that no third one could have: a guest's kernel gives an idle vCPU what
+//! work there is, and a lock goes to the first that comes. So these waits have two readings, [`Repeated::tied`] and
+//! [`Repeated::timed`], and a replay against the recording says which one holds.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use holdfast_workloads::{RecordedHost, Step, Thread};
 
@@ -64,8 +68,8 @@ struct Guest {
 #[derive(Debug, Default)]
 struct Followed {
     steps: Vec<Step>,
-    /// Waits of the steps that other threads end.
-    woken: u32,
+    /// Waits of the steps that other threads end, with their recorded lengths in ns.
+    woken: Vec<u64>,
     /// Time on CPUs since the last step, up to the last event that rules out an earlier halt.
     ran_ns: u64,
     /// Intervals on CPUs after that.
@@ -87,6 +91,8 @@ struct Followed {
     /// A wait whose waker is unknown, since its last entry: which step, and when the wait ended.
     open: Option<(usize, u64)>,
     seen: bool,
+    /// Its thread has ended.
+    is_gone: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -224,6 +230,7 @@ impl Repeats {
             thread.seen = true;
             thread.recent.push((begin, at));
         }
+        thread.is_gone |= left == Left::Dead;
         if left != Left::Ready {
             thread.asleep = Some(at);
             thread.wakeup = None;
@@ -318,8 +325,8 @@ impl Repeats {
         let woken_at = wakeup.map_or(resumed, |(at, _)| at);
         let length = woken_at.saturating_sub(from.max(begin));
         let step = if let Some((_, Waker::Thread(wake))) = wakeup {
-            self.ended[wake as usize] = Some(thread.woken);
-            thread.woken += 1;
+            self.ended[wake as usize] = Some(thread.woken.len() as u32);
+            thread.woken.push(length);
             self.waits.by_threads += 1;
             Step::Woken
         } else {
@@ -337,14 +344,33 @@ impl Repeats {
     }
 
     /// Returns what the threads did, and how their waits ended.
-    pub fn finish(mut self) -> (RecordedHost, Waits) {
+    pub fn finish(mut self) -> Repeated {
         let end = self.end;
+        let span_ns = end - self.begin.unwrap_or(end);
         let tids: Vec<Tid> = self.places.keys().copied().collect();
         for tid in tids {
+            if let Some(thread) = self.followed(tid)
+                && thread.wakeup.is_some()
+                && let Some(from) = thread.asleep.take()
+            {
+                // It was woken, and has had no CPU since.
+                let (wakeup, from) = (thread.wakeup.take(), thread.halted.take().unwrap_or(from));
+                thread.slept = Some(Slept {
+                    from,
+                    wakeup,
+                    resumed: end,
+                });
+            }
             self.finish_sleep(tid, None);
             if let Some(thread) = self.followed(tid) {
+                // While it polls it waits.
+                let waits =
+                    thread.asleep.is_some() || thread.is_gone || (thread.is_halted() && thread.on_cpu.is_some());
                 thread.settle(end);
                 thread.run();
+                if thread.seen && !waits {
+                    thread.steps.push(Step::Until(span_ns));
+                }
             }
         }
         let ended = self.ended;
@@ -353,20 +379,67 @@ impl Repeats {
             Step::Wake { thread, wait } => ended[wait as usize].map(|wait| Step::Wake { thread, wait }),
             step => Some(step),
         };
-        let guests: BTreeMap<String, Vec<Thread>> = (self.guests.into_iter())
-            .map(|guest| {
-                let threads = guest.threads.into_iter().map(|thread| Thread {
-                    steps: join(thread.steps.into_iter().filter_map(kept)),
-                });
-                (guest.name, threads.collect())
-            })
-            .collect();
-        let host = RecordedHost {
+        let (mut guests, mut lengths) = (BTreeMap::new(), BTreeMap::new());
+        for guest in self.guests {
+            let (threads, woken): (Vec<Thread>, Vec<Vec<u64>>) = (guest.threads.into_iter())
+                .map(|thread| {
+                    let steps = join(thread.steps.into_iter().filter_map(kept));
+                    (Thread { steps }, thread.woken)
+                })
+                .unzip();
+            lengths.insert(guest.name.clone(), woken);
+            guests.insert(guest.name, threads);
+        }
+        let tied = RecordedHost {
             schema: RecordedHost::SCHEMA.to_owned(),
-            span_ns: end - self.begin.unwrap_or(end),
+            span_ns,
             guests,
         };
-        (host, self.waits)
+        Repeated {
+            tied,
+            lengths,
+            waits: self.waits,
+        }
+    }
+}
+
+/// What the threads of guests did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Repeated {
+    /// With waits that end when the thread that ended them gets that far.
+    pub tied: RecordedHost,
+    /// The recorded lengths of those waits in ns, by guest and thread.
+    lengths: BTreeMap<String, Vec<Vec<u64>>>,
+    /// How the waits ended.
+    pub waits: Waits,
+}
+
+impl Repeated {
+    /// Returns the names of guests in which threads ended each other's waits.
+    pub fn with_tied_waits(&self) -> BTreeSet<String> {
+        let has_waits = |(_, threads): &(&String, &Vec<Vec<u64>>)| threads.iter().any(|waits| !waits.is_empty());
+        self.lengths
+            .iter()
+            .filter(has_waits)
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
+    /// Returns the threads, with all waits of the guests `timed` of their recorded lengths.
+    pub fn timed(&self, timed: &BTreeSet<String>) -> RecordedHost {
+        let mut host = self.tied.clone();
+        for (name, threads) in host.guests.iter_mut().filter(|(name, _)| timed.contains(*name)) {
+            for (thread, lengths) in threads.iter_mut().zip(&self.lengths[name]) {
+                let mut lengths = lengths.iter();
+                let timed = thread.steps.drain(..).filter_map(|step| match step {
+                    Step::Woken => lengths.next().map(|ns| Step::After(*ns)),
+                    Step::Wake { .. } => None,
+                    step => Some(step),
+                });
+                thread.steps = join(timed.collect::<Vec<Step>>().into_iter());
+            }
+        }
+        host
     }
 }
 
@@ -513,10 +586,15 @@ mod tests {
         for event in events {
             repeats.take(event);
         }
-        let (mut host, waits) = repeats.finish();
-        let threads = host.guests.remove("vm").expect("the guest that was followed");
+        let mut repeated = repeats.finish();
+        let timed = repeated.timed(&BTreeSet::from(["vm".to_owned()]));
+        assert_eq!(holdfast_workloads::recorded_fault(&timed.guests["vm"]), None);
+        let mut threads = repeated.tied.guests.remove("vm").expect("the guest that was followed");
         assert_eq!(holdfast_workloads::recorded_fault(&threads), None);
-        (threads, waits)
+        for thread in &mut threads {
+            thread.steps.pop_if(|step| matches!(step, Step::Until(_)));
+        }
+        (threads, repeated.waits)
     }
 
     /// vCPU 0 halts, the host polls for 50 ns of it and then sleeps; vCPU 1 wakes it by writing an MSR.
@@ -613,5 +691,141 @@ mod tests {
             exit(1_500, 100, 1),
         ]);
         assert_eq!(threads[0].steps, [Step::After(300), Step::Run(100)]);
+    }
+
+    #[test]
+    fn an_interrupt_is_for_the_vcpu_whose_entry_had_the_number_and_not_for_the_place_in_the_list() {
+        let numbered = |at, thread, vcpu| event(at, thread, What::Entry { vcpu });
+        for (apic, by_threads) in [(5, 1), (1, 0)] {
+            let (threads, waits) = threads(&[
+                numbered(1_000, 100, 3),
+                numbered(1_000, 101, 5),
+                exit(1_200, 101, 12),
+                exit(1_230, 100, 32),
+                event(1_235, 100, What::Interrupt { apic, vector: 0xfd }),
+                halt_end(1_240, 101, 30, false),
+                numbered(1_250, 101, 5),
+            ]);
+            assert_eq!(waits.by_threads, by_threads, "APIC {apic}: {threads:?}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_is_preempted_while_it_polls_has_one_wait_and_no_time_in_it() {
+        let (threads, _) = threads(&[
+            entry(1_000, 100),
+            exit(1_200, 100, 12),
+            switch(1_300, 100, Left::Ready, 7),
+            switch(1_500, 7, Left::Ready, 100),
+            switch(1_550, 100, Left::Asleep, 0),
+            waking(1_700, 0, 100),
+            switch(1_800, 0, Left::Ready, 100),
+            // Preempted again before the halt's end is recorded.
+            switch(1_810, 100, Left::Ready, 7),
+            switch(1_900, 7, Left::Ready, 100),
+            halt_end(1_920, 100, 710, true),
+            entry(1_930, 100),
+            exit(2_000, 100, 1),
+        ]);
+        // The halt began at 1210; woken at 1700; with a pCPU from 1800 to 1810 and from 1900 on.
+        assert_eq!(threads[0].steps, [Step::Run(210), Step::After(490), Step::Run(110)]);
+    }
+
+    #[test]
+    fn a_vcpu_that_wakes_for_nothing_and_sleeps_again_is_in_one_halt() {
+        let (threads, waits) = threads(&[
+            entry(1_000, 100),
+            entry(1_000, 101),
+            exit(1_200, 100, 12),
+            switch(1_210, 100, Left::Asleep, 0),
+            waking(1_300, 0, 100),
+            switch(1_310, 0, Left::Ready, 100),
+            switch(1_320, 100, Left::Asleep, 0),
+            exit(1_400, 101, 32),
+            waking(1_410, 101, 100),
+            switch(1_500, 0, Left::Ready, 100),
+            halt_end(1_510, 100, 310, true),
+            entry(1_520, 100),
+            exit(1_600, 100, 1),
+        ]);
+        assert_eq!(threads[0].steps, [Step::Run(200), Step::Woken, Step::Run(100)]);
+        assert_eq!((waits.by_threads, waits.unknown), (1, 0));
+    }
+
+    #[test]
+    fn a_siblings_own_interrupt_does_not_make_a_wait_one_for_a_device() {
+        let (threads, waits) = threads(&[
+            entry(1_000, 100),
+            entry(1_000, 101),
+            exit(1_200, 100, 12),
+            switch(1_200, 100, Left::Asleep, 0),
+            waking(1_450, 0, 100),
+            switch(1_500, 0, Left::Ready, 100),
+            halt_end(1_510, 100, 310, true),
+            exit(1_512, 101, 32),
+            event(1_514, 101, What::Interrupt { apic: 0, vector: 0x41 }),
+            entry(1_520, 100),
+        ]);
+        assert_eq!(threads[0].steps[1], Step::After(250));
+        assert_eq!((waits.by_devices, waits.unknown), (0, 1));
+    }
+
+    #[test]
+    fn a_thread_that_wants_a_cpu_at_the_end_of_the_recording_still_wants_it_then() {
+        let mut repeats = Repeats::new(&[("vm".to_owned(), vec![100, 101, 102, 103])], &[]);
+        for event in [
+            entry(1_000, 100),
+            entry(1_000, 101),
+            entry(1_000, 102),
+            entry(1_000, 103),
+            // Preempted for good.
+            switch(1_100, 100, Left::Ready, 7),
+            // Halted for good; woken and still without a CPU; polling.
+            exit(1_100, 101, 12),
+            switch(1_110, 101, Left::Asleep, 0),
+            exit(1_100, 102, 12),
+            switch(1_120, 102, Left::Asleep, 0),
+            waking(1_300, 0, 102),
+            exit(1_500, 103, 12),
+            switch(1_900, 7, Left::Ready, 8),
+        ] {
+            repeats.take(&event);
+        }
+        let repeated = repeats.finish();
+        let last = |thread: usize| repeated.tied.guests["vm"][thread].steps.last().copied();
+        assert_eq!(last(0), Some(Step::Until(900)));
+        assert_eq!(last(1), Some(Step::Run(110)));
+        let woken = &repeated.tied.guests["vm"][2].steps;
+        assert_eq!(*woken, [Step::Run(120), Step::After(180), Step::Until(900)]);
+        assert_eq!(last(3), Some(Step::Run(900)));
+    }
+
+    #[test]
+    fn the_timed_reading_keeps_the_lengths_of_waits_that_siblings_ended_and_has_no_wakes() {
+        let mut repeats = Repeats::new(&[("vm".to_owned(), VCPUS.to_vec())], &[]);
+        for event in [
+            entry(1_000, 100),
+            entry(1_000, 101),
+            exit(1_200, 100, 12),
+            switch(1_260, 100, Left::Asleep, 0),
+            exit(1_400, 101, 32),
+            waking(1_410, 101, 100),
+            switch(1_500, 0, Left::Ready, 100),
+            halt_end(1_510, 100, 300, true),
+            entry(1_520, 100),
+            switch(1_600, 100, Left::Asleep, 0),
+        ] {
+            repeats.take(&event);
+        }
+        let repeated = repeats.finish();
+        let names = repeated.with_tied_waits();
+        assert_eq!(names, BTreeSet::from(["vm".to_owned()]));
+        let timed = repeated.timed(&names);
+        assert_eq!(
+            timed.guests["vm"][0].steps,
+            [Step::Run(210), Step::After(200), Step::Run(100)]
+        );
+        assert_eq!(timed.guests["vm"][1].steps, [Step::Run(600), Step::Until(600)]);
+        assert_eq!(repeated.timed(&BTreeSet::new()), repeated.tied);
     }
 }

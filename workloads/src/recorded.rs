@@ -78,7 +78,13 @@ pub enum Step {
     After(u64),
     /// Waits until so many nanoseconds after the recording began: for something outside of these threads.
     At(u64),
+    /// Runs until so many nanoseconds after the recording began: its last step, if it wanted a CPU when the recording
+    /// ended.
+    Until(u64),
 }
+
+/// A stretch of [`Step::Until`] in nanoseconds: the thread looks at the clock this often.
+const UNTIL_STRETCH_NS: u64 = 50_000;
 
 /// Returns what is wrong with `threads`, if anything: a wait that none or two of them end, a thread that does not
 /// exist.
@@ -191,10 +197,11 @@ impl<M: Machine> Image<M> {
         let mut wait = 0;
         for step in steps {
             match *step {
-                Step::Run(ns) => {
-                    cpu.executing(Mode::User);
-                    cpu.compute(ns);
-                    cpu.executing(Mode::Kernel);
+                Step::Run(ns) => self.run(cpu, ns),
+                Step::Until(until) => {
+                    while let left @ 1.. = until.saturating_sub(cpu.now_ns()) {
+                        self.run(cpu, left.min(UNTIL_STRETCH_NS));
+                    }
                 }
                 Step::Wake { thread: other, wait } => self.wake(cpu, thread, other, wait as usize),
                 Step::Woken => {
@@ -205,6 +212,12 @@ impl<M: Machine> Image<M> {
                 Step::At(ns) => self.sleep(cpu, thread, ns),
             }
         }
+    }
+
+    fn run(&self, cpu: &M::Cpu, ns: u64) {
+        cpu.executing(Mode::User);
+        cpu.compute(ns);
+        cpu.executing(Mode::Kernel);
     }
 
     /// Ends a wait of thread `other`, with an interrupt for its vCPU.

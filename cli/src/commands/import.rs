@@ -1,9 +1,10 @@
 //! `holdfast import`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use holdfast_lab::recorded::{self, NOTE};
-use holdfast_lab::replay::Replay;
+use holdfast_lab::replay::{Check, Replay};
 use holdfast_lab::sheet::Sheet;
 use holdfast_lab::{file, trace};
 use holdfast_recordings::account::{Account, metrics};
@@ -100,13 +101,28 @@ pub fn import(args: &ImportArgs) -> Result<Done> {
     Ok(if interrupted { Done::Interrupted } else { Done::Whole })
 }
 
-/// Writes the experiment that repeats the recorded vCPUs to `path`, and what they did next to it.
+/// Writes the experiment that repeats the recorded vCPUs to `path`, and what they did next to it; before that says
+/// whether a replay gives the recording back.
 fn repeat(import: &Import, imported: &Imported, path: &Path) -> Result<()> {
-    let (host, waits) = import.repeats(imported).map_err(refused)?;
+    let repeated = import.repeats(imported).map_err(refused)?;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let replay = Replay::new(&stem, &imported.account, &host);
+    let (call_off, bar) = (signal::call_off()?, Bar::uncounted("replaying"));
+    let checked = bar.while_beating(call_off, || {
+        Replay::checked(&stem, &imported.account, &repeated, call_off)
+    });
+    let replay = match checked {
+        Ok((replay, check)) => {
+            compared(&check);
+            replay
+        }
+        Err(error) => {
+            say!("warning: the replay is not compared with the recording: {error}");
+            Replay::new(&stem, &imported.account, &repeated, &BTreeSet::new())
+        }
+    };
     file::write(&path.with_file_name(&replay.threads_file), replay.threads.as_bytes())?;
     file::write(path, replay.text.as_bytes())?;
+    let waits = repeated.waits;
     note!(
         "experiment: {} ({} waits ended by siblings, {} by timers, {} by devices; {} keep their recorded length)",
         path.display(),
@@ -115,7 +131,40 @@ fn repeat(import: &Import, imported: &Imported, path: &Path) -> Result<()> {
         waits.by_devices,
         waits.unknown
     );
+    for guest in &replay.timed {
+        note!(
+            "{guest}: waits that siblings ended keep their recorded length too: tied to these, ready time differs more"
+        );
+    }
     Ok(())
+}
+
+/// Says how a replay compares with the recording.
+fn compared(check: &Check) {
+    for guest in &check.guests {
+        let distance = |distance: Option<f64>| distance.map_or("?".to_owned(), |distance| format!("{distance:.2}"));
+        note!(
+            "replay of {}: ready {:.3} s, recorded {:.3} s; {:.0} switches/s, recorded {:.0}; distance of runs {}, of waits {}{}",
+            guest.name,
+            guest.ready_s.replayed,
+            guest.ready_s.recorded,
+            guest.switches_per_s.replayed,
+            guest.switches_per_s.recorded,
+            distance(guest.runs_distance),
+            distance(guest.waits_distance),
+            if guest.passes() { "" } else { "; not within 5 %" }
+        );
+    }
+    for guest in &check.missing {
+        note!("replay of {guest}: it did not run");
+    }
+    if check.passes() {
+        note!("the replay gives the recorded ready time back, within 5 %");
+    } else {
+        say!(
+            "warning: the replay does not give the recording back: believe the account, not what the experiment answers"
+        );
+    }
 }
 
 fn refused(error: ImportError) -> Error {

@@ -65,9 +65,14 @@ pub struct GuestCheck {
 impl GuestCheck {
     /// Returns whether the ready time of the replay is near enough to the recorded one to believe the replay.
     pub fn passes(&self) -> bool {
+        self.excess() <= 1.0
+    }
+
+    /// Returns the difference of the ready times as a multiple of what is allowed.
+    fn excess(&self) -> f64 {
         let difference = (self.ready_s.replayed - self.ready_s.recorded).abs();
         let allowed = (SHARE * self.ready_s.recorded).max(SHARE_OF_WANTED * self.wanted_s.recorded);
-        difference <= allowed
+        if difference == 0.0 { 0.0 } else { difference / allowed }
     }
 }
 
@@ -85,6 +90,11 @@ impl Check {
     /// time that it wanted.
     pub fn passes(&self) -> bool {
         !self.guests.is_empty() && self.missing.is_empty() && self.guests.iter().all(GuestCheck::passes)
+    }
+
+    /// Returns the largest difference of ready times as a multiple of what is allowed.
+    pub fn excess(&self) -> f64 {
+        self.guests.iter().map(GuestCheck::excess).fold(0.0, f64::max)
     }
 }
 

@@ -58,8 +58,7 @@ pub fn experiment(name: &str, account: &Account, names: &[String], host: &Record
          # The host is simulated. Ask about pinning, placement, weights, quotas, polling, slices, preemption and versions\n\
          # of its scheduler. Locks and kernels of the guests cannot be asked about: their spinning is recorded time.\n\
          #\n\
-         # Check it first: `holdfast run THIS-FILE --out results`, then `holdfast explain` on the results prints the CPU\n\
-         # ready of each guest. Recorded were:\n{}\n\n\
+         # `holdfast import` compares a replay with the recording. CPU ready was recorded as:\n{}\n\n\
          name = {name:?}\ntitle = {:?}\nmetric = \"elapsed\"\nseeds = 3\nscale = 1\nlimit = \"{} s\"\n\n[machine]\n{}\n[host]\n",
         ready.join("\n"),
         format!("{name}: {} recorded guests, {seconds} s", account.vms.len()),
@@ -84,7 +83,7 @@ pub fn experiment(name: &str, account: &Account, names: &[String], host: &Record
             let _ = writeln!(text, "affinity = [{}]", allowed.join(", "));
         }
         if let Some(quota) = vm.quota {
-            let _ = writeln!(text, "cpu.max = \"{:.0} 100000\"", quota * 100_000.0);
+            let _ = writeln!(text, "cgroup = \"own\"\ncpu.max = \"{:.0} 100000\"", quota * 100_000.0);
         }
     }
     if let Some(threads) = host.guests.get(RecordedHost::HOST) {

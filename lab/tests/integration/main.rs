@@ -26,6 +26,7 @@ mod preemption;
 mod prose;
 mod published;
 mod recorded;
+mod repeated;
 mod reports;
 mod runs;
 mod schedulers;

@@ -11,6 +11,7 @@
 //!   paragraph of the doc comment of that parameter's field, which `lab/build.rs` collects.
 //! - `units/` divides a plan among processes: `units/record.rs` is a finished unit, `merge.rs` `merge` puts them
 //!   together, `engines.rs` writes the jobs of engines.
+//! - `replay/` makes experiments of recorded hosts, and compares their replays with the recordings.
 //! - `adaptive.rs` `run` adds seeds until intervals are narrow, and `sweep.rs` `groups` finds the cells along a swept
 //!   key.
 //!

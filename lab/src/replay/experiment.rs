@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use holdfast_host::Linux;
 use holdfast_recordings::account::{Account, VmAccount};
+use holdfast_recordings::hosts::Level;
 use holdfast_workloads::{Recorded, RecordedHost, recorded_fault};
 
 use crate::digest::digest;
@@ -74,6 +75,10 @@ pub fn experiment(name: &str, account: &Account, names: &[String], host: &Record
     if let Some(ns) = account.halt_poll_ns {
         let _ = writeln!(text, "halt_poll = \"{ns} ns\"");
     }
+    let model = account.preemption.as_deref();
+    if let Some(model) = model.filter(|model| ["none", "voluntary", "full", "lazy"].contains(model)) {
+        let _ = writeln!(text, "preempt = {model:?}");
+    }
     for (name, vm) in names.iter().zip(&account.vms) {
         guest(&mut text, name, name, vm.vcpus.len(), file);
         let allowed: Option<Vec<String>> = (vm.vcpus.iter())
@@ -82,9 +87,7 @@ pub fn experiment(name: &str, account: &Account, names: &[String], host: &Record
         if let Some(allowed) = allowed {
             let _ = writeln!(text, "affinity = [{}]", allowed.join(", "));
         }
-        if let Some(quota) = vm.quota {
-            let _ = writeln!(text, "cgroup = \"own\"\ncpu.max = \"{:.0} 100000\"", quota * 100_000.0);
-        }
+        group(&mut text, account, vm);
     }
     if let Some(threads) = host.guests.get(RecordedHost::HOST) {
         let _ = write!(text, "\n# The host's own threads with the most time.");
@@ -102,6 +105,31 @@ pub fn experiment(name: &str, account: &Account, names: &[String], host: &Record
 
 fn figure(vm: &VmAccount, name: &str) -> Option<f64> {
     vm.figures.iter().find(|figure| figure.name == name)?.value
+}
+
+/// Adds the control group of `vm`: the first that no other VM is in.
+fn group(text: &mut String, account: &Account, vm: &VmAccount) {
+    let levels = vm.groups.as_ref().map_or(&[][..], |groups| &groups.levels);
+    let names = |levels: &[Level]| levels.iter().map(|level| level.name.clone()).collect::<Vec<String>>();
+    let own = (0..levels.len()).find(|last| {
+        let path = names(&levels[..=*last]);
+        let others = account.vms.iter().filter(|other| other.process != vm.process);
+        let mut others = others.filter_map(|other| other.groups.as_ref());
+        !others.any(|other| names(&other.levels).starts_with(&path))
+    });
+    // A quota has a group, whatever the other files say.
+    if own.is_none() && vm.quota.is_none() {
+        return;
+    }
+    let of_vcpus = vm.groups.as_ref().is_some_and(|groups| groups.of_vcpus);
+    let kind = if of_vcpus { "own-with-vcpu-groups" } else { "own" };
+    let _ = writeln!(text, "cgroup = {kind:?}");
+    if let Some(weight) = own.and_then(|own| levels[own].weight) {
+        let _ = writeln!(text, "cpu.weight = {}", weight.clamp(1, 10_000));
+    }
+    if let Some(quota) = vm.quota {
+        let _ = writeln!(text, "cpu.max = \"{:.0} 100000\"", quota * 100_000.0);
+    }
 }
 
 /// Adds a guest.

@@ -6,8 +6,10 @@ use std::collections::BTreeSet;
 use holdfast_lab::experiment::Experiment;
 use holdfast_lab::options::Options;
 use holdfast_lab::plan::Plan;
-use holdfast_lab::replay::{self, Check};
+use holdfast_lab::replay::{self, Check, Replay};
+use holdfast_recordings::account::Account;
 use holdfast_recordings::event::Tid;
+use holdfast_recordings::hosts::{Groups, Level};
 use holdfast_recordings::repeat::{Repeated, Repeats};
 use holdfast_sim::timeline::{Thread, Timeline};
 use holdfast_sim::{CallOff, Config};
@@ -184,5 +186,47 @@ fn a_replay_on_another_host_does_not_pass() {
     let other = again(&other, &repeats(&timeline).tied);
     let replayed = replay::account_of(&other, timeline.to.nanos(), &CallOff::new());
     let check = replay::check(&recorded, &replayed.unwrap_or_else(|error| panic!("{error}")));
+    assert!(!check.passes(), "{}", lines(&check));
+}
+
+/// The experiment that `holdfast import` writes has the host's settings: groups, weights, a quota, the version.
+#[test]
+fn the_experiment_of_a_recording_passes_with_the_settings_of_its_host() {
+    let set = [
+        "vm.*.cgroup=own",
+        "vm.web.shares=2048",
+        "vm.hogs.cpu.max=\"220000 100000\"",
+    ];
+    let (_, timeline) = record(&config(0.005, &set, 1));
+    let mut recorded = replay::account(&timeline, None);
+    recorded.kernel = Some("6.6.12-cloud".to_owned());
+    recorded.preemption = Some("full".to_owned());
+    for vm in &mut recorded.vms {
+        let level = |name: &str, weight| Level {
+            name: name.to_owned(),
+            weight,
+        };
+        let is_web = vm.name == "web";
+        vm.groups = Some(Groups {
+            levels: vec![
+                level("machine.slice", Some(100)),
+                level(&vm.name, Some(if is_web { 200 } else { 100 })),
+            ],
+            of_vcpus: false,
+        });
+        vm.quota = (!is_web).then_some(2.2);
+    }
+    let repeated = repeats(&timeline);
+    let attempt = |account: &Account| {
+        let checked = Replay::checked("mine", account, &repeated, &CallOff::new());
+        checked.unwrap_or_else(|error| panic!("{error}"))
+    };
+    let (replay, check) = attempt(&recorded);
+    assert!(check.passes(), "{}\n{}", lines(&check), replay.text);
+    // Without what files say of the groups it is another host.
+    for vm in &mut recorded.vms {
+        (vm.groups, vm.quota) = (None, None);
+    }
+    let (_, check) = attempt(&recorded);
     assert!(!check.passes(), "{}", lines(&check));
 }

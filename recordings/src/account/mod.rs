@@ -287,6 +287,7 @@ impl<'m> Maker<'m> {
             name: self.name(process),
             process,
             quota: process.and_then(|process| self.beside.vms.get(&process)?.quota?),
+            groups: process.and_then(|process| self.beside.groups.get(&process).cloned()),
             figures: self.figures(process, &sum, members),
             behind: largest(behind.chain(others))
                 .into_iter()

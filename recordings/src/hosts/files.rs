@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::libvirt::Domain;
 use super::topology::{self, Place};
@@ -32,6 +32,24 @@ pub struct VmFiles {
     pub emulator_pin: Option<String>,
 }
 
+/// A level of the control groups above all threads of a process.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Level {
+    /// The name of the group.
+    pub name: String,
+    /// Its `cpu.weight`, if a file says it; `cpu.shares` in the same unit.
+    pub weight: Option<u64>,
+}
+
+/// The control groups of a process: of the CPU controller, or of the only hierarchy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Groups {
+    /// The groups that all its threads are in, from the root's child on. Empty in the root group.
+    pub levels: Vec<Level>,
+    /// vCPUs have groups of their own below, as libvirt makes them.
+    pub of_vcpus: bool,
+}
+
 /// What files beside a recording say.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Beside {
@@ -53,6 +71,8 @@ pub struct Beside {
     pub preemption: Option<String>,
     /// Longest time for which a halted vCPU polls, in ns.
     pub halt_poll_ns: Option<u64>,
+    /// Control groups of processes.
+    pub groups: BTreeMap<Tid, Groups>,
     /// Counters of KVM, summed over the vCPUs of each process.
     pub counters: BTreeMap<Tid, BTreeMap<String, u64>>,
     /// Domains that are not yet matched with a process.
@@ -133,6 +153,36 @@ fn quota(group: &Path) -> Option<Option<f64>> {
     }
     let quota = text(&group.join("cpu.cfs_quota_us"))?;
     Some(ratio(&quota, &text(&group.join("cpu.cfs_period_us"))?))
+}
+
+/// Returns the weight of a control group.
+fn weight(group: &Path) -> Option<u64> {
+    let number = |file: &str| text(&group.join(file))?.trim().parse::<u64>().ok();
+    number("cpu.weight").or_else(|| Some(number("cpu.shares")?.saturating_mul(100).div_ceil(1024)))
+}
+
+/// Returns the control groups that all of `paths` are in. They are below one of the folders `mounted`.
+fn groups(root: &Path, mounted: &[&str], paths: &[PathBuf]) -> Option<Groups> {
+    let (first, others) = paths.split_first()?;
+    let is_common = |above: &Path| others.iter().all(|path| path.starts_with(above));
+    let common = first.ancestors().find(|above| is_common(above))?;
+    let mut above: Vec<&Path> = common
+        .ancestors()
+        .filter(|above| !above.as_os_str().is_empty())
+        .collect();
+    above.reverse();
+    let levels = above.into_iter().map(|group| Level {
+        name: group.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        weight: mounted.iter().find_map(|place| weight(&root.join(place).join(group))),
+    });
+    let is_of_vcpu = |path: &PathBuf| {
+        let below = path.strip_prefix(common).ok().and_then(|below| below.iter().next());
+        below.is_some_and(|name| name.to_string_lossy().starts_with("vcpu"))
+    };
+    Some(Groups {
+        levels: levels.collect(),
+        of_vcpus: paths.iter().any(is_of_vcpu),
+    })
 }
 
 /// Returns for how long a control group was throttled, in ns.
@@ -286,6 +336,7 @@ impl Beside {
 
     fn process(&mut self, root: &Path, before: &Path, process: Tid) {
         let mut groups = BTreeSet::new();
+        let (mut places, mut within) = (&[][..], Vec::new());
         let mut named = None;
         for thread in numbers(&root.join(format!("proc/{process}/task"))) {
             self.processes.insert(thread, process);
@@ -319,6 +370,14 @@ impl Beside {
                 let is_plain = group
                     .components()
                     .all(|part| matches!(part, std::path::Component::Normal(_)));
+                // With both, the CPU controller is in the older hierarchy.
+                if is_plain && (within.is_empty() || places == mounted || !controllers.is_empty()) {
+                    if places != mounted {
+                        within.clear();
+                    }
+                    places = mounted;
+                    within.push(group.to_owned());
+                }
                 for above in group
                     .ancestors()
                     .filter(|above| is_plain && !above.as_os_str().is_empty())
@@ -326,6 +385,9 @@ impl Beside {
                     groups.extend(mounted.iter().map(|place| Path::new(place).join(above)));
                 }
             }
+        }
+        if let Some(found) = self::groups(root, places, &within) {
+            self.groups.insert(process, found);
         }
         let quotas: Vec<Option<f64>> = groups.iter().filter_map(|group| quota(&root.join(group))).collect();
         let mut files = VmFiles {
@@ -432,6 +494,37 @@ mod tests {
         assert_eq!(vm.name.as_deref(), Some("web-1"));
         assert_eq!((vm.quota, vm.throttled), (Some(Some(0.5)), Some(10_000)));
         assert_eq!(beside.counters[&100]["exits"], 6);
+        // A process of one thread is in the group of this thread.
+        assert_eq!(beside.groups[&100].levels.len(), 4);
+    }
+
+    #[test]
+    fn control_groups_of_a_process_are_those_of_all_its_threads_with_their_weights() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path();
+        for (thread, group) in [(100, "emulator"), (101, "vcpu0"), (102, "vcpu1")] {
+            let path = format!("proc/100/task/{thread}/cgroup");
+            write(root, &path, &format!("0::/machine.slice/web.scope/libvirt/{group}\n"));
+        }
+        write(root, "proc/200/task/200/cgroup", "0::/\n");
+        write(root, "proc/300/task/300/cgroup", "4:cpu,cpuacct:/db\n0::/other\n");
+        write(root, "sys/fs/cgroup/machine.slice/web.scope/cpu.weight", "250\n");
+        write(root, "sys/fs/cgroup/cpu,cpuacct/db/cpu.shares", "2048\n");
+        let mut beside = Beside::default();
+        beside.add_folder(root);
+        let level = |name: &str, weight| Level {
+            name: name.to_owned(),
+            weight,
+        };
+        let web = [
+            level("machine.slice", None),
+            level("web.scope", Some(250)),
+            level("libvirt", None),
+        ];
+        assert_eq!(beside.groups[&100].levels, web);
+        assert!(beside.groups[&100].of_vcpus);
+        assert_eq!(beside.groups[&200], Groups::default());
+        assert_eq!(beside.groups[&300].levels, [level("db", Some(200))]);
     }
 
     #[test]

@@ -9,6 +9,6 @@ pub mod names;
 pub mod threads;
 mod topology;
 
-pub use files::{Beside, VmFiles};
+pub use files::{Beside, Groups, Level, VmFiles};
 pub use libvirt::Domain;
 pub use topology::Place;

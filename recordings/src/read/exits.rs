@@ -115,7 +115,9 @@ const SVM: &[(u32, &str)] = &[
     (0x89, "wbinvd"),
     (0x8a, "monitor"),
     (0x8b, "mwait"),
+    (0x8c, "mwait_cond"),
     (0x8d, "xsetbv"),
+    (0x8e, "rdpru"),
     (0x8f, "write_efer_trap"),
     (0x90, "write_cr0_trap"),
     (0x94, "write_cr4_trap"),
@@ -198,6 +200,9 @@ fn mnemonic_reason(mnemonic: &str) -> Option<(u32, u32)> {
         "TR_READ" => "read_rt".to_owned(),
         "TR_WRITE" => "write_rt".to_owned(),
         "ERR" => "invalid_guest_state".to_owned(),
+        // Older ones name all exceptions by the first.
+        "EXCP_BASE" => "DE excp".to_owned(),
+        exception if exception.starts_with("EXCP_") => format!("{} excp", &exception[5..]),
         other => match (other.strip_suffix("_READ"), other.strip_suffix("_WRITE")) {
             (Some(table), _) => format!("read_{}", table.to_lowercase()),
             (_, Some(table)) if table != "CR0_SEL" => format!("write_{}", table.to_lowercase()),
@@ -222,10 +227,17 @@ mod tests {
             ("EXIT_GDTR_READ", 0x67),
             ("EXIT_CR0_SEL_WRITE", 0x65),
             ("EXIT_READ_CR3", 3),
+            ("EXIT_EXCP_BASE", 0x40),
+            ("EXIT_EXCP_GP", 0x4d),
+            ("EXIT_EXCP_XF", 0x53),
+            ("EXIT_MWAIT_COND", 0x8c),
+            ("EXIT_RDPRU", 0x8e),
+            ("EXIT_AVIC_INCOMPLETE_IPI", 0x401),
         ] {
             assert_eq!(exit_reason(name), Some((reason, 2)), "{name}");
         }
         assert_eq!(exit_reason("EXIT_EXIT_HLT"), None);
+        assert_eq!(exit_reason("EXIT_EXCP_"), None);
     }
 
     #[test]

@@ -125,7 +125,7 @@ name = "v"
 "#;
 
 /// Set-ups that differ in what the host does to the guests: what it is, the scale, and what is set.
-const SETUPS: [(&str, f64, &[&str]); 9] = [
+const SETUPS: [(&str, f64, &[&str]); 8] = [
     ("twice as many vCPUs as pCPUs", 0.01, &[]),
     ("ticket locks, pause exits", 0.01, &["vm.*.lock=ticket"]),
     ("many IPIs", 0.0005, &["vm.web.workload=hackbench"]),
@@ -137,11 +137,6 @@ const SETUPS: [(&str, f64, &[&str]); 9] = [
     ("a quota", 0.01, &["vm.*.cgroup=own", "vm.web.quota=\"200 ms\""]),
     ("pins", 0.01, &["vm.web.affinity=0-1", "vm.hogs.affinity=1-3"]),
     ("kicks and halts", 0.5, &["vm.web.workload=pgbench"]),
-    (
-        "polling",
-        0.5,
-        &["vm.web.workload=pgbench", "host.halt_poll=\"200 us\""],
-    ),
     (
         "weights",
         0.5,

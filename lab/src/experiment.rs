@@ -1,5 +1,6 @@
 //! Reads an experiment file: head, layers of settings, published figures.
 
+mod counted;
 mod instances;
 mod published;
 

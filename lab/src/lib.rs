@@ -12,6 +12,7 @@
 //! - `units/` divides a plan among processes: `units/record.rs` is a finished unit, `merge.rs` `merge` puts them
 //!   together, `engines.rs` writes the jobs of engines.
 //! - `replay/` makes experiments of recorded hosts, and compares their replays with the recordings.
+//! - `advise/mod.rs` `proposals` are remedies for a recorded host, `capacity.rs` `search` finds how many VMs fit.
 //! - `adaptive.rs` `run` adds seeds until intervals are narrow, and `sweep.rs` `groups` finds the cells along a swept
 //!   key.
 //!
@@ -21,7 +22,9 @@
 #![forbid(unsafe_code)]
 
 pub mod adaptive;
+pub mod advise;
 pub mod amount;
+pub mod capacity;
 mod cell_figures;
 pub mod collect;
 pub mod compare;
@@ -32,6 +35,7 @@ pub mod display;
 pub mod document;
 pub mod doubts;
 pub mod draft;
+pub mod draws;
 pub mod experiment;
 pub mod explain;
 pub mod extensions;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::account::{self, Account, Books};
+use crate::account::{self, Account, Books, OtherThread};
 use crate::event::{Event, Tid, What};
 use crate::hosts::Beside;
 use crate::picture::{Picture, Window};
@@ -218,6 +218,13 @@ impl Import {
             error_count: read.error_count,
         };
         let busiest = times.largest(&account);
+        account.others = (busiest.iter())
+            .map(|thread| OtherThread {
+                thread: *thread,
+                process: self.beside.processes.get(thread).copied(),
+                allowed: self.beside.allowed.get(thread).cloned(),
+            })
+            .collect();
         Ok(Imported {
             source,
             account,

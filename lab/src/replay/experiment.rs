@@ -10,6 +10,9 @@ use holdfast_workloads::{Recorded, RecordedHost, recorded_fault};
 
 use crate::digest::digest;
 
+/// Name of the guest whose vCPUs are the threads of the recorded host itself.
+pub const HOST_THREADS: &str = "host-threads";
+
 /// What the key takes.
 pub const EXPECTED: &str = "a file that `holdfast import --experiment` has written, and at scale 1";
 
@@ -91,7 +94,12 @@ pub fn experiment(name: &str, account: &Account, names: &[String], host: &Record
     }
     if let Some(threads) = host.guests.get(RecordedHost::HOST) {
         let _ = write!(text, "\n# The host's own threads with the most time.");
-        guest(&mut text, "host-threads", RecordedHost::HOST, threads.len(), file);
+        guest(&mut text, HOST_THREADS, RecordedHost::HOST, threads.len(), file);
+        if account.others.len() == threads.len() && account.others.iter().any(|other| other.allowed.is_some()) {
+            let all = listed(&account.cpus.iter().map(|cpu| cpu.cpu).collect::<Vec<u32>>());
+            let allowed = (account.others.iter()).map(|other| format!("{:?}", other.allowed.as_ref().unwrap_or(&all)));
+            let _ = writeln!(text, "affinity = [{}]", allowed.collect::<Vec<String>>().join(", "));
+        }
     }
     let _ = write!(text, "\n[[variants]]\nname = \"as-recorded\"\n");
     if account.halt_poll_ns != Some(0) {
@@ -101,6 +109,20 @@ pub fn experiment(name: &str, account: &Account, names: &[String], host: &Record
         );
     }
     text
+}
+
+/// Returns `numbers` as Linux lists them: `0-3,8`.
+pub fn listed(numbers: &[u32]) -> String {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let runs = sorted.chunk_by(|a, b| a + 1 == *b);
+    let runs = runs.map(|run| match run {
+        [one] => one.to_string(),
+        [first, .., last] => format!("{first}-{last}"),
+        [] => String::new(),
+    });
+    runs.collect::<Vec<String>>().join(",")
 }
 
 fn figure(vm: &VmAccount, name: &str) -> Option<f64> {

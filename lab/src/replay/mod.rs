@@ -23,7 +23,7 @@ use holdfast_workloads::{RecordedHost, Workload};
 pub use check::{Check, GuestCheck, Pair, SHARE, SHARE_OF_WANTED, VcpuCheck, check};
 pub use costs::forgive;
 pub use events::{beside, events, process, thread_id};
-pub use experiment::{EXPECTED, experiment, fill};
+pub use experiment::{EXPECTED, HOST_THREADS, experiment, fill, listed};
 
 use crate::diagnostic::Problems;
 use crate::experiment::Experiment;

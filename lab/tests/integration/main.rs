@@ -3,6 +3,7 @@
 mod fake;
 
 mod adaptive;
+mod advised;
 mod avic;
 mod book;
 mod coverage;
@@ -28,6 +29,7 @@ mod published;
 mod recorded;
 mod repeated;
 mod reports;
+mod rules;
 mod runs;
 mod schedulers;
 mod sweep;

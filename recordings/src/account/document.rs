@@ -101,6 +101,17 @@ pub struct CpuAccount {
     pub unknown_percent: f64,
 }
 
+/// A thread that is no vCPU, and had much time on pCPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherThread {
+    /// Its thread.
+    pub thread: Tid,
+    /// Its process, if known.
+    pub process: Option<Tid>,
+    /// pCPUs that it may use, as Linux lists them, if a file says it.
+    pub allowed: Option<String>,
+}
+
 /// The longest wait of all.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Worst {
@@ -139,6 +150,9 @@ pub struct Account {
     pub vms: Vec<VmAccount>,
     /// Threads other than vCPUs by the time that they had pCPUs, longest first.
     pub threads: Vec<Named>,
+    /// The threads other than vCPUs that replays repeat. They are no part of the document.
+    #[serde(skip)]
+    pub others: Vec<OtherThread>,
     /// The pCPUs.
     pub cpus: Vec<CpuAccount>,
     /// Places of the pCPUs, if known.

@@ -21,7 +21,7 @@ use crate::hosts::{Beside, VmFiles};
 use crate::timeline::{Faults, Follower, How, Occupant, Seen, Sink, State, VcpuIndex, reasons};
 
 pub use books::{Book, Books, CpuBook};
-pub use document::{Account, CpuAccount, Named, SCHEMA, Sent, VcpuAccount, VmAccount, Worst};
+pub use document::{Account, CpuAccount, Named, OtherThread, SCHEMA, Sent, VcpuAccount, VmAccount, Worst};
 pub use figure::{Basis, Figure};
 pub use figures::percent;
 pub use metrics::metrics;
@@ -95,6 +95,7 @@ pub fn of(books: &Books, follower: &Follower, beside: &Beside) -> Account {
                 .iter()
                 .map(|(thread, count, ns)| (maker.thread(&thread), count, ns)),
         ),
+        others: Vec::new(),
         cpus: books.cpus.iter().map(|(cpu, book)| of_cpu(*cpu, book)).collect(),
         places: beside.places.clone(),
         worst,

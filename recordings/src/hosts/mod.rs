@@ -14,4 +14,4 @@ mod topology;
 pub use files::{Beside, VmFiles};
 pub use groups::{Groups, Level};
 pub use libvirt::Domain;
-pub use topology::Place;
+pub use topology::{Place, list};

@@ -1,0 +1,36 @@
+//! What a rule proposes.
+
+use serde::Serialize;
+
+/// How much a remedy asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effort {
+    /// A setting of this host or of a VM.
+    Setting,
+    /// Fewer vCPUs here: a VM moves, or becomes smaller.
+    Fewer,
+}
+
+/// A remedy that a rule proposes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Proposal {
+    /// Name of the rule.
+    pub rule: &'static str,
+    /// The VM that it is for; null for the whole host.
+    pub vm: Option<String>,
+    /// What to do, in a few words.
+    pub remedy: String,
+    /// What the account says.
+    pub seen: String,
+    /// The most that it can save by the account, in ms of CPU time per 20 s.
+    pub at_most_ms_per_20s: f64,
+    /// How much it asks for.
+    pub effort: Effort,
+    /// Keys that the replay changes, with values as experiments have them; empty if no replay can answer.
+    pub set: Vec<(String, String)>,
+    /// The command that applies it.
+    pub apply: String,
+    /// The command that undoes it.
+    pub undo: String,
+}

@@ -1,0 +1,186 @@
+//! What remedies are worth: replays with a remedy, compared with replays of the recorded set-up, draw by draw.
+
+use holdfast_recordings::account::Account;
+use serde::Serialize;
+
+use super::proposal::{Effort, Proposal};
+use super::replays::{AS_RECORDED, Replays};
+use crate::draws::Draws;
+use crate::plan::Plan;
+use crate::run::Outcomes;
+
+/// Share of the wanted CPU time up to which ready vCPUs have enough pCPUs, in percent: VMware's and KubeVirt's users
+/// complain above it.
+pub const ENOUGH: f64 = 5.0;
+
+/// What a remedy changes for one VM.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GuestGain {
+    /// Its name in the account.
+    pub vm: String,
+    /// CPU ready in the replay of the recorded set-up, in ms per 20 s of all vCPUs together.
+    pub ready_before_ms_per_20s: f64,
+    /// CPU ready with the remedy; null if the VM is not there any more.
+    pub ready_ms_per_20s: Option<Draws>,
+    /// Time on pCPUs, as a change in percent; null if the VM is not there any more. A vCPU that wanted a pCPU when the
+    /// recording ended goes on in the replay: more time is more work.
+    pub ran_percent: Option<Draws>,
+}
+
+/// What a remedy gains.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Gain {
+    /// CPU ready saved of all VMs that stay, in ms per 20 s.
+    pub saved_ms_per_20s: Draws,
+    /// The VMs, in the account's order.
+    pub vms: Vec<GuestGain>,
+}
+
+/// One proposal with its worth.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// The proposal.
+    #[serde(flatten)]
+    pub proposal: Proposal,
+    /// What replays say of it; null if none can answer it, or if they cannot be believed.
+    pub gain: Option<Gain>,
+}
+
+/// How many of these vCPUs the host has pCPUs for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Knee {
+    /// The vCPUs of all VMs.
+    pub vcpus: usize,
+    /// The pCPUs of the host.
+    pub pcpus: usize,
+    /// Fewest pCPUs with which a replay of them all is ready without a pCPU for at most [`ENOUGH`] percent of the
+    /// wanted time; null if none of those tried is enough.
+    pub enough_pcpus: Option<usize>,
+    /// Number of such vCPUs for which the host's own pCPUs are enough, at the same ratio; null as above.
+    pub fits: Option<usize>,
+}
+
+/// Ready time in ms per 20 s, and time on pCPUs in s, of a VM in one replay.
+fn of_run(
+    plan: &Plan,
+    outcomes: &Outcomes,
+    variant: &str,
+    seed: usize,
+    vm: &str,
+    length_ns: f64,
+) -> Option<(f64, f64)> {
+    let cell = plan.cells.iter().position(|cell| cell.variant == variant)?;
+    let outcome = outcomes.get(cell, seed)?.as_ref().ok()?;
+    let vm = outcome.vms.iter().find(|found| found.name == vm)?;
+    let ready = *vm.counters.get("ready_ns")? as f64 / length_ns * 20_000.0;
+    // A VM that is removed is not measured.
+    vm.elapsed_ns?;
+    Some((ready, *vm.counters.get("cpu_time_ns")? as f64 / 1e9))
+}
+
+/// Returns what `variant` gains over the recorded set-up. `error` is how far the replay's ready time is from the
+/// recorded one, as a share of it: ranges are wider by that.
+pub fn gain(
+    account: &Account,
+    replays: &Replays,
+    (plan, outcomes): (&Plan, &Outcomes),
+    variant: &str,
+    error: f64,
+) -> Option<Gain> {
+    let length_ns = account.length_ns.max(1) as f64;
+    let seeds = 0..plan.seeds.len();
+    let mut saved = vec![0.0; plan.seeds.len()];
+    let mut before_all = 0.0;
+    let mut vms = Vec::new();
+    for (vm, name) in account.vms.iter().zip(replays.names()) {
+        let of = |variant: &str, seed: usize| of_run(plan, outcomes, variant, seed, name, length_ns);
+        let before: Vec<(f64, f64)> = seeds.clone().map(|seed| of(AS_RECORDED, seed)).collect::<Option<_>>()?;
+        let after: Option<Vec<(f64, f64)>> = seeds.clone().map(|seed| of(variant, seed)).collect();
+        let mean = before.iter().map(|(ready, _)| ready).sum::<f64>() / before.len() as f64;
+        let changed = after.map(|after| {
+            before_all += mean;
+            for (sum, (before, after)) in saved.iter_mut().zip(before.iter().zip(&after)) {
+                *sum += before.0 - after.0;
+            }
+            let ready: Vec<f64> = after.iter().map(|(ready, _)| *ready).collect();
+            let ran: Vec<f64> = (before.iter().zip(&after))
+                .map(|(before, after)| (after.1 / before.1.max(1e-9) - 1.0) * 100.0)
+                .collect();
+            (Draws::of(&ready), Draws::of(&ran))
+        });
+        let (ready, ran) = changed.unwrap_or((None, None));
+        vms.push(GuestGain {
+            vm: vm.name.clone(),
+            ready_before_ms_per_20s: mean,
+            ready_ms_per_20s: ready.map(|ready| ready.wider(error * ready.mean)),
+            ran_percent: ran,
+        });
+    }
+    // A variant that ran nowhere has gained nothing.
+    vms.iter().any(|vm| vm.ready_ms_per_20s.is_some()).then_some(())?;
+    let saved = Draws::of(&saved)?;
+    Some(Gain {
+        saved_ms_per_20s: saved.wider(error * saved.mean.abs().max(0.0)),
+        vms,
+    })
+}
+
+/// Returns how many vCPUs the host has pCPUs for, or `None` if no larger host was tried.
+pub fn knee(account: &Account, replays: &Replays, plan: &Plan, outcomes: &Outcomes) -> Option<Knee> {
+    replays.larger().first()?;
+    let (pcpus, vcpus) = (account.cpus.len(), account.vms.iter().map(|vm| vm.vcpus.len()).sum());
+    let is_enough = |variant: &str| {
+        let cell = plan.cells.iter().position(|cell| cell.variant == variant);
+        let ended = cell.map(|cell| (0..plan.seeds.len()).map(move |seed| outcomes.get(cell, seed)));
+        ended.is_some_and(|mut runs| {
+            runs.all(|run| {
+                let Some(Ok(outcome)) = run else { return false };
+                let own = || outcome.vms.iter().filter(|vm| replays.names().contains(&vm.name));
+                let sum = |name: &str| own().filter_map(|vm| vm.counters.get(name)).sum::<u64>() as f64;
+                let ready = sum("ready_ns");
+                ready / (ready + sum("cpu_time_ns")).max(1.0) * 100.0 <= ENOUGH
+            })
+        })
+    };
+    let enough = replays.larger().iter().find(|(variant, _)| is_enough(variant));
+    let enough_pcpus = enough.map(|(_, pcpus)| *pcpus);
+    Some(Knee {
+        vcpus,
+        pcpus,
+        enough_pcpus,
+        fits: enough_pcpus.map(|enough| vcpus * pcpus / enough),
+    })
+}
+
+/// Share of the recorded ready time that a setting saves, from which on it goes before fewer vCPUs.
+const WORTH: f64 = 0.1;
+
+impl Outcome {
+    /// Returns what it saves in ms per 20 s: as measured, or else at most.
+    pub fn worth(&self) -> f64 {
+        match &self.gain {
+            Some(gain) => gain.saved_ms_per_20s.mean,
+            None => self.proposal.at_most_ms_per_20s,
+        }
+    }
+
+    /// Returns whether it saves something in every draw, as far as is known.
+    pub fn helps(&self) -> bool {
+        match &self.gain {
+            Some(gain) => gain.saved_ms_per_20s.min > 0.0,
+            None => true,
+        }
+    }
+}
+
+/// Sorts `outcomes` by worth. Settings that save a tenth of the ready time `ready_ms` go before fewer vCPUs, and these
+/// before the rest.
+pub fn sort(outcomes: &mut [Outcome], ready_ms: f64) {
+    let class = |outcome: &Outcome| match outcome.proposal.effort {
+        _ if !outcome.helps() => 3,
+        Effort::Setting if outcome.worth() >= WORTH * ready_ms => 0,
+        Effort::Fewer => 1,
+        Effort::Setting => 2,
+    };
+    outcomes.sort_by(|a, b| class(a).cmp(&class(b)).then(b.worth().total_cmp(&a.worth())));
+}

@@ -84,6 +84,11 @@ pub enum Command {
     Trace(TraceArgs),
     /// Read a recording of a real host, and show where the time of its virtual machines went
     Import(ImportArgs),
+    /// Say what would help the virtual machines of a recorded host: replays measure the remedies, and nothing is
+    /// changed
+    Advise(AdviseArgs),
+    /// Say how many VMs of one kind fit on a recorded or described host, within a budget
+    Capacity(CapacityArgs),
     /// Compare predictions with published figures, or with measurements on this machine
     Validate(ValidateArgs),
     /// Print a script that completes this command's words in a shell
@@ -475,6 +480,50 @@ pub struct ImportArgs {
     /// Show everything: each vCPU, all figures, exits, what woke vCPUs, the pCPUs
     #[arg(long)]
     pub all: bool,
+}
+
+/// Arguments of `holdfast advise`.
+#[derive(Args, Debug)]
+pub struct AdviseArgs {
+    /// A recording, and what explains it, as `holdfast import` reads them
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Draws of each replay; ranges are over them
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub seeds: u32,
+    #[command(flatten)]
+    pub jobs: JobsArgs,
+    /// Format of the advice
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+}
+
+/// Arguments of `holdfast capacity`.
+#[derive(Args, Debug)]
+pub struct CapacityArgs {
+    /// A recording as `holdfast import` reads it, or an experiment (shipped, or a TOML file) with a [machine], a
+    /// [host] and kinds of VM
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// The kind of VM: a name in the recording or the experiment [default: the only one]
+    #[arg(long, value_name = "NAME")]
+    pub vm: Option<String>,
+    /// Budget: time ready without a pCPU, in percent of the wanted time [default: 5%]
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub ready: Option<f64>,
+    /// Budget: 99th percentile of the times of the VM's own operations, as in --p99 20ms
+    #[arg(long, value_name = "TIME", conflicts_with = "ready")]
+    pub p99: Option<String>,
+    /// Copies that are tried, at most
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    pub most: u32,
+    #[command(flatten)]
+    pub selection: SelectionArgs,
+    #[command(flatten)]
+    pub jobs: JobsArgs,
+    /// Format of the answer
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
 }
 
 /// Arguments of `holdfast compare`.

@@ -1,5 +1,7 @@
 //! The commands, one module for each.
 
+pub mod advise;
+pub mod capacity;
 pub mod compare;
 pub mod explain;
 pub mod generated;

@@ -110,6 +110,8 @@ fn execute(command: &Command) -> Result<Done> {
         Command::Report(args) => commands::report::report(args),
         Command::Trace(args) => commands::trace::trace(args),
         Command::Import(args) => commands::import::import(args),
+        Command::Advise(args) => commands::advise::advise(args),
+        Command::Capacity(args) => commands::capacity::capacity(args),
         Command::Validate(args) => commands::validate::validate(args),
         Command::Completions(args) => commands::generated::completions(args),
         Command::Man(args) => commands::generated::man(args),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use holdfast_lab::recorded::{self, NOTE};
 use holdfast_lab::replay::{Check, Replay};
+use holdfast_lab::run::CallOff;
 use holdfast_lab::sheet::Sheet;
 use holdfast_lab::{file, trace};
 use holdfast_recordings::account::{Account, metrics};
@@ -40,12 +41,7 @@ struct Said<'s> {
 
 /// Reads a recording, and says where the time of its VMs went.
 pub fn import(args: &ImportArgs) -> Result<Done> {
-    for path in &args.files {
-        if let Err(error) = std::fs::metadata(path) {
-            return Err(Refused::Unreadable(path.display().to_string(), error).into());
-        }
-    }
-    let import = Import::new(&args.files).map_err(refused)?;
+    let import = sorted(&args.files)?;
     let stem = import.recording().file_stem().unwrap_or_default().to_os_string();
     let named = |place: &Option<PathBuf>, extension: &str| {
         let name = Path::new(&stem).with_extension(extension);
@@ -60,11 +56,8 @@ pub fn import(args: &ImportArgs) -> Result<Done> {
         output::check(path.as_deref())?;
     }
     let (call_off, bar) = (signal::call_off()?, Bar::uncounted("reading"));
-    bar.at(0, 0, import.recording().display().to_string());
-    let imported = bar.while_beating(call_off, || import.account(|_| call_off.is_called()));
-    let imported = imported.map_err(refused)?;
+    let imported = read(&import, &bar, call_off)?;
     let interrupted = call_off.is_called();
-    said(&imported, interrupted);
     let account = &imported.account;
     if !interrupted && (page.is_some() || timeline.is_some()) {
         let (from, to) = window.of(account);
@@ -99,6 +92,25 @@ pub fn import(args: &ImportArgs) -> Result<Done> {
         Format::Table => tables(account, args.all)?,
     }
     Ok(if interrupted { Done::Interrupted } else { Done::Whole })
+}
+
+/// Returns the recording among `files`, with what explains it.
+pub fn sorted(files: &[PathBuf]) -> Result<Import> {
+    for path in files {
+        if let Err(error) = std::fs::metadata(path) {
+            return Err(Refused::Unreadable(path.display().to_string(), error).into());
+        }
+    }
+    Import::new(files).map_err(refused)
+}
+
+/// Reads the recording until its end, or until `call_off` is called, and says what could not be read.
+pub fn read(import: &Import, bar: &Bar, call_off: &CallOff) -> Result<Imported> {
+    bar.at(0, 0, import.recording().display().to_string());
+    let imported = bar.while_beating(call_off, || import.account(|_| call_off.is_called()));
+    let imported = imported.map_err(refused)?;
+    said(&imported, call_off.is_called());
+    Ok(imported)
 }
 
 /// Writes the experiment that repeats the recorded vCPUs to `path`, and what they did next to it; before that says
@@ -167,7 +179,8 @@ fn compared(check: &Check) {
     }
 }
 
-fn refused(error: ImportError) -> Error {
+/// Returns the refusal of files that cannot be imported.
+pub fn refused(error: ImportError) -> Error {
     match error {
         ImportError::Recording(path, error) => match error.fault {
             Fault::Io(error) => Refused::Unreadable(path.display().to_string(), error).into(),

@@ -9,12 +9,17 @@ use crate::command::{Ran, holdfast_in, scratch};
 /// Two VMs of two vCPUs on two pCPUs, as `perf script` prints what `perf record` saw of them. VM 5000 gets a quarter of
 /// each pCPU.
 fn recording() -> String {
+    taking_turns(3000, 1000)
+}
+
+/// The same, with turns of so many us of VM 4000 and VM 5000.
+pub fn taking_turns(first: u64, second: u64) -> String {
     let mut text = String::new();
     for cpu in [0, 1] {
         let (mut at, mut runs, mut next) = (1_000_000_u64 + cpu * 7, 4001 + cpu, 5001 + cpu);
         while at < 3_000_000 {
             let process = |thread: u64| thread / 1000 * 1000;
-            let span = if next < 5000 { 3000 } else { 1000 };
+            let span = if next < 5000 { first } else { second };
             let line = |text: &mut String, thread: u64, at: u64, event: &str| {
                 let (seconds, micros) = (at / 1_000_000, at % 1_000_000);
                 let process = process(thread);

@@ -1,5 +1,6 @@
 //! The command from the user's view: exit status, standard output, standard error, files.
 
+mod advise;
 mod bad_inputs;
 mod command;
 

@@ -60,7 +60,7 @@ impl Policy for Forgets {
 
     fn place(&mut self, _: &View<'_>, task: TaskId, kernel: PcpuId) -> PcpuId {
         self.wakeups += 1;
-        if self.wakeups % 100 == 0 {
+        if self.wakeups.is_multiple_of(100) {
             self.forgotten.push(task);
         }
         kernel
@@ -106,7 +106,7 @@ impl Policy for Favors {
             .ready(pcpu)
             .filter(is_first)
             .max_by_key(|&task| view.thread(task).map(|at| at.waited));
-        first.filter(|_| self.0 % 2 == 0).or(kernel)
+        first.filter(|_| self.0.is_multiple_of(2)).or(kernel)
     }
 
     fn slice(&mut self, _: &View<'_>, _: PcpuId, _: TaskId) -> Option<Nanos> {
@@ -145,7 +145,6 @@ impl Policy for Counts {
 struct Reads(Instant);
 
 impl Default for Reads {
-    #[expect(clippy::disallowed_methods, reason = "it is the mistake to be caught")]
     fn default() -> Reads {
         Reads(Instant::now())
     }

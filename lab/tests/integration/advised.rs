@@ -5,14 +5,13 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use holdfast_host::Preempt;
 use holdfast_lab::advise::{self, Advice, NAME, Outcome, Replays};
 use holdfast_lab::experiment::Experiment;
 use holdfast_lab::options::Options;
 use holdfast_lab::plan::Plan;
 use holdfast_lab::replay::{self, Replay};
 use holdfast_lab::run::{self, CallOff, Execution};
-use holdfast_recordings::account::{self, Account, Books, OtherThread};
+use holdfast_recordings::account::{self, Account, Books};
 use holdfast_recordings::event::Tid;
 use holdfast_recordings::repeat::{Repeated, Repeats};
 use holdfast_sim::Config;
@@ -43,15 +42,10 @@ fn listed(config: &Config, numbers: &[u32]) -> String {
     replay::listed(if numbers.is_empty() { &all } else { numbers })
 }
 
-/// Records the host `config`: its account, with what files beside a recording would say, and what its threads did. Its
-/// tasks are threads of the first guest's process.
+/// Records the host `config`: its account, with what files beside a recording would say, and what its threads did.
 fn recorded(config: &Config) -> (Account, Repeated) {
     let (outcome, timeline) = record(config);
     let mut beside = replay::beside(&timeline, None);
-    if config.host.sched.preempt == Preempt::Lazy {
-        beside.kernel = Some("7.3.4".to_owned());
-        beside.preemption = Some("lazy".to_owned());
-    }
     beside.halt_poll_ns = Some(config.host.halt_poll_ns);
     for (index, (vm, ended)) in (0..).zip(config.vms.iter().zip(&outcome.vms)) {
         let files = beside
@@ -74,20 +68,8 @@ fn recorded(config: &Config) -> (Account, Repeated) {
         let allowed = listed(config, affinity.map_or(&[][..], |set| set));
         beside.allowed.insert(thread, allowed);
     }
-    let mut others = Vec::new();
-    for (index, task) in (0..).zip(&config.tasks) {
-        let (thread, process) = (replay::thread_id(&timeline, Thread::Task(index)), replay::process(0));
-        beside.processes.insert(thread, process);
-        others.push(OtherThread {
-            thread,
-            process: Some(process),
-            allowed: Some(listed(config, &task.affinity)),
-        });
-    }
-    let mut account = of(&timeline, &beside);
-    let threads: Vec<Tid> = others.iter().map(|other| other.thread).collect();
-    account.others = others;
-    let mut repeats = Repeats::new(&guests, &threads);
+    let account = of(&timeline, &beside);
+    let mut repeats = Repeats::new(&guests, &[]);
     for event in replay::events(&timeline, None) {
         repeats.take(&event);
     }
@@ -138,28 +120,15 @@ fn ready_ms(config: &Config) -> BTreeMap<String, f64> {
 /// Returns what is wrong with what `first` says of the guests' ready time, if anything.
 fn misses(text: &str, account: &Account, first: &Outcome) -> Option<String> {
     let gain = first.gain.as_ref()?;
-    let task = first
-        .proposal
-        .set
-        .iter()
-        .any(|(key, _)| key.starts_with("vm.host-threads."));
-    let set: Vec<String> = match task {
-        // The thread is a task there.
-        true => vec!["task.io.affinity=\"1\"".to_owned()],
-        false => first
-            .proposal
-            .set
-            .iter()
-            .map(|(key, value)| format!("{key}={value}"))
-            .collect(),
-    };
+    let set = first.proposal.set.iter();
+    let set: Vec<String> = set.map(|(key, value)| format!("{key}={value}")).collect();
     let truth = ready_ms(&host(text, &set));
     let scale = account.length_ns as f64 / 20e9;
     let wrong = gain.vms.iter().filter_map(|vm| {
         let (said, true_ms) = (vm.ready_ms_per_20s?, *truth.get(&vm.vm)?);
         let (min, max) = (said.min * scale, said.max * scale);
         let before = vm.ready_before_ms_per_20s * scale;
-        // What is nearly nothing has no share.
+        // A replay passes its check if it is as near as this.
         let near = 0.05 * before;
         let holds = (min - near..=max + near).contains(&true_ms);
         (!holds).then(|| {

@@ -200,11 +200,15 @@ fn print(capacity: &Capacity) -> Result<()> {
         Budget::ReadyPercent(limit) => format!("ready for at most {limit} % of the wanted time"),
         Budget::P99Ms(limit) => format!("p99 of at most {limit} ms"),
     };
+    let fit = match fits {
+        1 => format!("1 copy of {vm} fits"),
+        _ => format!("{fits} copies of {vm} fit"),
+    };
     let sentence = match fits {
         0 => format!("Not even one {vm} fits: {limit}."),
-        _ if capacity.limited => format!("At least {fits} copies of {vm} fit: {limit}. More were not tried (--most)."),
+        _ if capacity.limited => format!("At least {fit}: {limit}. More were not tried (--most)."),
         _ => format!(
-            "{fits} copies of {vm} fit: {limit}. The knee is between {all} and {} copies, over the draws.",
+            "{fit}: {limit}. The knee is between {all} and {} copies, over the draws.",
             some + 1
         ),
     };

@@ -108,7 +108,7 @@ fn as_many_copies_fit_as_there_are_pcpus_for_their_vcpus() {
     assert_eq!(recorded.status, 0, "{}", recorded.err);
     let first = recorded.out.lines().next().unwrap_or_default();
     assert!(
-        first.starts_with("1 of vm-5000 fit: ready for at most 5 %"),
+        first.starts_with("1 copy of vm-5000 fits: ready for at most 5 %"),
         "{}",
         recorded.out
     );

@@ -68,7 +68,7 @@ thread_local! {
 }
 
 /// Held by the search that runs. Each execution maps and unmaps the stacks of its threads, and every unmapping
-/// interrupts the CPUs that run other threads of the process: two searches at once take longer than one after the other.
+/// interrupts the CPUs that run other threads of the process: two searches at once take longer than one after another.
 static SEARCH: Mutex<()> = Mutex::new(());
 
 /// What a search executes. Of one type, since the checker would be compiled again for each other one.

@@ -53,7 +53,7 @@ pub struct Knee {
     pub vcpus: usize,
     /// The pCPUs of the host.
     pub pcpus: usize,
-    /// Fewest pCPUs with which a replay of them all is ready without a pCPU for at most [`ENOUGH`] percent of the
+    /// Fewest pCPUs with which a replay of them all is ready without a pCPU for at most 5 percent of the
     /// wanted time; null if none of those tried is enough.
     pub enough_pcpus: Option<usize>,
     /// Number of such vCPUs for which the host's own pCPUs are enough, at the same ratio; null as above.

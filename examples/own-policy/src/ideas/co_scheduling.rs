@@ -9,6 +9,9 @@ use holdfast_host::{Nanos, PcpuId, Policy, RunState, TaskId, View};
 /// How long a vCPU may be ready while a sibling runs.
 const SKEW: Nanos = Nanos(3_000_000);
 
+/// How long the kernel's choice may wait for the sake of others.
+const PATIENCE: Nanos = Nanos(50_000_000);
+
 /// The policy.
 #[derive(Clone, Debug, Default)]
 pub struct CoScheduling;
@@ -21,6 +24,9 @@ impl Policy for CoScheduling {
     fn pick(&mut self, view: &View<'_>, pcpu: PcpuId, kernel: Option<TaskId>) -> Option<TaskId> {
         let kernel = kernel?;
         let waited = |task: &TaskId| view.thread(*task).map_or(Nanos(0), |thread| thread.waited);
+        if waited(&kernel) > PATIENCE {
+            return Some(kernel);
+        }
         let behind = view.ready(pcpu).filter(|&task| is_behind(view, task));
         if let Some(task) = behind.max_by_key(waited) {
             return Some(task);

@@ -77,7 +77,6 @@ impl Replays {
     /// # Errors
     /// If a set-up cannot be built.
     pub fn plan(&self, seeds: u32) -> Result<Plan, Problems> {
-        let experiment = Experiment::parse(&self.replay.file, &self.replay.text)?;
         let own = self.variants.iter().flatten();
         let larger = self.larger.iter().map(|(name, _)| name);
         let options = Options {
@@ -85,7 +84,7 @@ impl Replays {
             variants: own.chain(larger).cloned().chain([AS_RECORDED.to_owned()]).collect(),
             ..Options::default()
         };
-        Plan::of_cells(experiment, &options, &|path| read(&self.replay, path), None)
+        self.replay.plan(&options)
     }
 
     /// Returns the names of the guests, in the order of the account's VMs.
@@ -101,14 +100,6 @@ impl Replays {
     /// Returns the variants with more pCPUs than were recorded, and their numbers of pCPUs.
     pub fn larger(&self) -> &[(String, usize)] {
         &self.larger
-    }
-}
-
-/// Returns the text of the file `path` of `replay`, which is in memory.
-fn read(replay: &Replay, path: &Path) -> io::Result<String> {
-    match path == Path::new(&replay.threads_file) {
-        true => Ok(replay.threads.clone()),
-        false => Err(io::ErrorKind::NotFound.into()),
     }
 }
 
@@ -156,7 +147,7 @@ impl Kind {
     /// # Errors
     /// If there is no such file.
     pub fn read(&self, path: &Path) -> io::Result<String> {
-        read(&self.replay, path)
+        self.replay.read(path)
     }
 }
 

@@ -120,7 +120,7 @@ pub fn gain(
     vms.iter().any(|vm| vm.ready_ms_per_20s.is_some()).then_some(())?;
     let saved = Draws::of(&saved)?;
     Some(Gain {
-        saved_ms_per_20s: saved.wider(error * saved.mean.abs().max(0.0)),
+        saved_ms_per_20s: saved.wider(error * saved.mean.abs()),
         vms,
     })
 }

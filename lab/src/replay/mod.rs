@@ -126,6 +126,26 @@ impl Replay {
         Ok(best)
     }
 
+    /// Returns the text of the file `path` next to the experiment.
+    ///
+    /// # Errors
+    /// If it is not that of the recorded threads.
+    pub(crate) fn read(&self, path: &Path) -> io::Result<String> {
+        match path == Path::new(&self.threads_file) {
+            true => Ok(self.threads.clone()),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// Returns the plan of the experiment.
+    ///
+    /// # Errors
+    /// If the experiment or `options` are not valid.
+    pub(crate) fn plan(&self, options: &Options) -> Result<Plan, Problems> {
+        let experiment = Experiment::parse(&self.file, &self.text)?;
+        Plan::of_cells(experiment, options, &|path| self.read(path), None)
+    }
+
     /// Runs the replay with the keys of `overrides` set, as `--set` takes them, and returns its account, up to the time
     /// at which the recording ended.
     ///
@@ -139,12 +159,7 @@ impl Replay {
             variants: vec!["as-recorded".to_owned()],
             ..Options::default()
         };
-        let read = |path: &Path| match path == Path::new(&self.threads_file) {
-            true => Ok(self.threads.clone()),
-            false => Err(io::ErrorKind::NotFound.into()),
-        };
-        let parsed = Experiment::parse(&self.file, &self.text).map_err(ReplayError::Input)?;
-        let plan = Plan::of_cells(parsed, &options, &read, None).map_err(ReplayError::Input)?;
+        let plan = self.plan(&options).map_err(ReplayError::Input)?;
         let config = Config {
             seed,
             ..plan.cells[0].config.clone()

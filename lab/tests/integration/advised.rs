@@ -12,12 +12,12 @@ use holdfast_lab::plan::Plan;
 use holdfast_lab::replay::{self, Replay};
 use holdfast_lab::run::{self, CallOff, Execution};
 use holdfast_recordings::account::{self, Account, Books};
-use holdfast_recordings::event::Tid;
-use holdfast_recordings::repeat::{Repeated, Repeats};
+use holdfast_recordings::repeat::Repeated;
 use holdfast_sim::Config;
 use holdfast_sim::timeline::{Thread, Timeline};
 
 use crate::recorded::record;
+use crate::repeated::repeats;
 
 /// Draws of each replay.
 const DRAWS: u32 = 3;
@@ -60,20 +60,13 @@ fn recorded(config: &Config) -> (Account, Repeated) {
         files.quota = Some(share);
         files.throttled = share.map(|_| ended.counters["bandwidth_throttled_ns"]);
     }
-    let mut guests: Vec<(String, Vec<Tid>)> = timeline.vms.iter().map(|name| (name.clone(), Vec::new())).collect();
     for (index, vcpu) in (0..).zip(&timeline.vcpus) {
         let thread = replay::thread_id(&timeline, Thread::Vcpu(index));
-        guests[vcpu.vm as usize].1.push(thread);
         let affinity = config.vms[vcpu.vm as usize].affinity.get(vcpu.number as usize);
         let allowed = listed(config, affinity.map_or(&[][..], |set| set));
         beside.allowed.insert(thread, allowed);
     }
-    let account = of(&timeline, &beside);
-    let mut repeats = Repeats::new(&guests, &[]);
-    for event in replay::events(&timeline, None) {
-        repeats.take(&event);
-    }
-    (account, repeats.finish())
+    (of(&timeline, &beside), repeats(&timeline))
 }
 
 fn of(timeline: &Timeline, beside: &holdfast_recordings::hosts::Beside) -> Account {

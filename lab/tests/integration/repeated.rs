@@ -18,7 +18,7 @@ use holdfast_workloads::{Recorded, RecordedHost, Workload};
 use crate::recorded::record;
 
 /// Returns what the guests in `timeline` did.
-fn repeats(timeline: &Timeline) -> Repeated {
+pub fn repeats(timeline: &Timeline) -> Repeated {
     let mut guests: Vec<(String, Vec<Tid>)> = timeline.vms.iter().map(|name| (name.clone(), Vec::new())).collect();
     for (index, vcpu) in (0..).zip(&timeline.vcpus) {
         let thread = replay::thread_id(timeline, Thread::Vcpu(index));

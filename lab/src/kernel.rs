@@ -1,5 +1,7 @@
 //! Profiles of measured kernels: read from TOML, in instructions; executed by guests, in time (`docs/kernels.md`).
 
+use std::sync::{LazyLock, OnceLock};
+
 use holdfast_workloads::{KernelProfile, LineProfile, LockClass, LockProfile, Operation, OperationProfile, Scope};
 
 use crate::diagnostic::{Findings, Place, Problems};
@@ -205,6 +207,16 @@ fn within(reader: &mut Reader<'_, '_>, key: &'static str) -> f64 {
     number
 }
 
+/// Returns the profile of a shipped kernel. Each file is read once, since that takes milliseconds and every plan asks.
+pub(crate) fn shipped(name: &str) -> Option<&'static KernelProfile> {
+    static PROFILES: LazyLock<Vec<OnceLock<KernelProfile>>> =
+        LazyLock::new(|| KERNELS.iter().map(|_| OnceLock::new()).collect());
+    let at = KERNELS.iter().position(|file| file.name == name)?;
+    let read =
+        || MeasuredKernel::parse(KERNELS[at].file, KERNELS[at].text).expect("a test parses every shipped kernel");
+    Some(PROFILES[at].get_or_init(|| read().profile))
+}
+
 /// The name of the guest kernel whose costs are estimates.
 const ESTIMATED: &str = "estimated";
 
@@ -226,9 +238,8 @@ impl Choice for Option<Box<KernelProfile>> {
             *self = None;
             return true;
         }
-        let Some(file) = find(KERNELS, name) else { return false };
-        let kernel = MeasuredKernel::parse(file.file, file.text).expect("a test parses every shipped kernel");
-        *self = Some(Box::new(kernel.profile));
+        let Some(profile) = shipped(name) else { return false };
+        *self = Some(Box::new(profile.clone()));
         true
     }
 }

@@ -5,8 +5,7 @@ pub use holdfast_host::Linux;
 use holdfast_locks::LockKind;
 use holdfast_workloads::{KernelConfig, KernelProfile, MmapLock, OwnerSpinning, RwLocks};
 
-use crate::kernel::MeasuredKernel;
-use crate::shipped::files::{KERNELS, find};
+use crate::kernel::shipped;
 
 /// The version of hosts and guests that name none: the long-term kernel of the distributions of 2025 and 2026.
 pub const TODAY: Linux = Linux::V6_12;
@@ -41,9 +40,7 @@ fn profile(version: Linux) -> Option<Box<KernelProfile>> {
         Linux::V6_18 => "linux-6.18",
         Linux::V7_3 => "linux-7.3",
     };
-    let file = find(KERNELS, name).expect("the kernel is shipped");
-    let kernel = MeasuredKernel::parse(file.file, file.text).expect("a test parses every shipped kernel");
-    Some(Box::new(kernel.profile))
+    Some(Box::new(shipped(name).expect("the kernel is shipped").clone()))
 }
 
 /// Returns the parameters of a guest's kernel. Sources: the keys' own documentation, `docs/spec/guest-locks.md`.

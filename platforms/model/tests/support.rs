@@ -1,6 +1,9 @@
 //! Runs searches, checks their results and reports them.
 
+use std::env;
 use std::fmt::Debug;
+use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use holdfast_model::{Bounds, Checker, Explored, Failure};
@@ -12,6 +15,34 @@ pub fn holds<C: Checker>(lock: &str, scenario: &str, search: C::Search, body: im
         Ok(explored) => report(C::NAME, lock, scenario, &search, explored),
         Err(failure) => panic!("{lock}, {scenario}, under {} with {search:?}: {failure}", C::NAME),
     }
+}
+
+/// Runs the test of this thread in a process of its own: only there does its search run beside the other tests' searches
+/// (see `SEARCH` in `src/loom.rs`). A test without a thread of its own has no other beside it, and runs here.
+#[track_caller]
+pub fn apart(test: impl FnOnce()) {
+    const IS_APART: &str = "HOLDFAST_MODEL_IS_APART";
+    let thread = thread::current();
+    let Some(name) = thread
+        .name()
+        .filter(|name| *name != "main" && env::var_os(IS_APART).is_none())
+    else {
+        return test();
+    };
+    let mut command = Command::new(env::current_exe().expect("a process knows its program"));
+    command.args(["--exact", name, "--include-ignored", "--nocapture"]);
+    let output = command
+        .env(IS_APART, "1")
+        .output()
+        .expect("a program can be executed twice");
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+    let failed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}, {}:\n{failed}", output.status);
+    let one = "1 passed; 0 failed";
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains(one),
+        "{name} was not executed"
+    );
 }
 
 fn report(checker: &str, lock: &str, scenario: &str, search: &impl Debug, explored: Explored) {

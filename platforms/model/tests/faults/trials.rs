@@ -2,7 +2,7 @@
 
 use holdfast_locks::*;
 use holdfast_model::fault::Orderings;
-use holdfast_model::{Bounds, Checker, Loom, ModelWord, Setup};
+use holdfast_model::{Bounds, Checker, Explored, Failure, Loom, ModelWord, Setup};
 
 use crate::faults::{Body, Lock};
 use crate::scenario;
@@ -25,13 +25,12 @@ impl Trial {
         }
     }
 
-    pub(super) fn run(&self, orderings: Orderings) -> Option<String> {
+    pub(super) fn run(&self, orderings: Orderings) -> Result<Explored, Failure> {
         let setup = Setup {
             orderings,
             ..self.setup.clone()
         };
-        let failure = Loom::explore(&self.bounds, (self.body)(&setup)).err()?;
-        Some(failure.message)
+        Loom::explore(&self.bounds, (self.body)(&setup))
     }
 }
 

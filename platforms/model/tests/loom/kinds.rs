@@ -41,47 +41,52 @@ macro_rules! suites {
 
             use super::effort;
             use crate::loom::{self, ALL, few};
+            use crate::support::apart;
 
             #[test]
             fn two_cpus() {
-                loom::two_cpus::<Algorithm>($name, ALL);
+                apart(|| loom::two_cpus::<Algorithm>($name, ALL));
             }
 
             #[test]
             fn two_cpus_twice() {
-                loom::two_cpus_twice::<Algorithm>($name, effort($name).twice);
-                if <Algorithm>::DRAWS_TICKETS {
-                    loom::ticket_wrap::<Algorithm>($name, effort($name).twice);
-                }
+                apart(|| {
+                    loom::two_cpus_twice::<Algorithm>($name, effort($name).twice);
+                    if <Algorithm>::DRAWS_TICKETS {
+                        loom::ticket_wrap::<Algorithm>($name, effort($name).twice);
+                    }
+                });
             }
 
             #[test]
             fn three_cpus() {
-                loom::three_cpus::<Algorithm>($name, effort($name).three_cpus);
+                apart(|| loom::three_cpus::<Algorithm>($name, effort($name).three_cpus));
             }
 
             #[test]
             fn four_cpus() {
-                loom::four_cpus::<Algorithm>($name, few(0));
+                apart(|| loom::four_cpus::<Algorithm>($name, few(0)));
             }
 
             #[test]
             fn try_lock() {
-                loom::try_lock::<Algorithm>($name, ALL);
+                apart(|| loom::try_lock::<Algorithm>($name, ALL));
             }
 
             #[test]
             fn freed_at_once() {
-                if <Algorithm>::MAY_BE_FREED_AT_ONCE {
-                    loom::freed_at_once::<Algorithm>($name, ALL);
-                } else {
-                    loom::touched_after_release::<Algorithm>($name);
-                }
+                apart(|| {
+                    if <Algorithm>::MAY_BE_FREED_AT_ONCE {
+                        loom::freed_at_once::<Algorithm>($name, ALL);
+                    } else {
+                        loom::touched_after_release::<Algorithm>($name);
+                    }
+                });
             }
 
             #[test]
             fn interrupted_waiter() {
-                loom::interrupted_waiter::<Algorithm>($name, effort($name).interrupted);
+                apart(|| loom::interrupted_waiter::<Algorithm>($name, effort($name).interrupted));
             }
         }
     )+};

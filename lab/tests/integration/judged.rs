@@ -178,20 +178,39 @@ fn every_pair_with_a_proven_published_difference_is_judged_or_left_out_with_a_re
     assert!(reasons.into_iter().all(|reason| reason.split(' ').count() > 3));
 }
 
+/// Returns the published figures of the experiment `text` that say how many runs they are of where the source of
+/// `name` does not, or do not say it where the source does.
+fn wrong_about_runs(name: &str, text: &str) -> Vec<String> {
+    let experiment = Experiment::parse(name, text).expect("a valid experiment");
+    let expected = !WITHOUT_RUNS.contains(&name);
+    let rows = experiment.published.iter().map(|(row, _)| row);
+    rows.filter(|row| row.runs.is_some() != expected)
+        .map(|row| format!("{name}: {}, {}, {}", row.case, row.variant, row.of.name()))
+        .collect()
+}
+
 #[test]
 fn every_published_figure_has_its_runs_where_its_source_has_them() {
     for shipped in EXPERIMENTS {
-        let experiment = Experiment::parse(shipped.file, shipped.text).expect("a valid experiment");
-        for (row, _) in &experiment.published {
-            let expected = !WITHOUT_RUNS.contains(&shipped.name);
+        assert_eq!(wrong_about_runs(shipped.name, shipped.text), [""; 0]);
+    }
+}
+
+#[test]
+fn a_published_figure_that_loses_its_runs_is_noticed() {
+    let mut planted = 0;
+    for shipped in EXPERIMENTS {
+        for (at, line) in shipped.text.match_indices("\nruns = ") {
+            let end = at + line.len() + shipped.text[at + line.len()..].find('\n').expect("a line ends");
+            let without = format!("{}{}", &shipped.text[..at], &shipped.text[end..]);
             assert_eq!(
-                row.runs.is_some(),
-                expected,
-                "{}: {}, {}",
-                shipped.name,
-                row.case,
-                row.variant
+                wrong_about_runs(shipped.name, &without).len(),
+                1,
+                "{} at {at}",
+                shipped.name
             );
+            planted += 1;
         }
     }
+    assert!(planted > 20, "{planted} rows have runs");
 }

@@ -94,8 +94,9 @@ pub fn runs(bytes: &[u8]) -> Result<Vec<Run>, String> {
                 runs.push(run);
             }
             SECTION => {
+                let section = section(word).map_err(|found| format!("record {index}: {found}"))?;
                 if let Some((run, ..)) = &mut open {
-                    run.sections.push(section(word));
+                    run.sections.push(section);
                 }
             }
             MARK => {
@@ -121,10 +122,12 @@ pub fn runs(bytes: &[u8]) -> Result<Vec<Run>, String> {
     Ok(runs)
 }
 
-fn section(word: impl Fn(usize) -> u64) -> Section {
+/// Reads a section. Refuses counts that distinct lines cannot have: each line of a class was loaded or stored for the
+/// first time, and each struct page stored.
+fn section(word: impl Fn(usize) -> u64) -> Result<Section, String> {
     let count = |index: usize, at: u32| (word(index) >> (16 * at)) as u16;
-    let flags = count(3, 3);
-    Section {
+    let (loaded, stored, flags) = (count(1, 0), count(1, 1), count(3, 3));
+    let section = Section {
         instructions: word(0),
         lock: word(2),
         caller: word(4),
@@ -135,7 +138,18 @@ fn section(word: impl Fn(usize) -> u64) -> Section {
         pages: count(3, 2),
         moved: flags & 1 != 0,
         waited: flags & 2 != 0,
+    };
+    let classes = [section.own, section.cold, section.shared, section.elsewhere];
+    let lines: u32 = classes.map(u32::from).iter().sum();
+    // A count that the record cannot hold is the highest that it can.
+    let is_full = loaded == u16::MAX || stored == u16::MAX;
+    if !is_full && (lines > u32::from(loaded) + u32::from(stored) || section.pages > stored) {
+        let pages = section.pages;
+        return Err(format!(
+            "a section of {lines} lines and {pages} struct pages that loads {loaded} lines and stores {stored}"
+        ));
     }
+    Ok(section)
 }
 
 fn name(bytes: &[u8]) -> String {
@@ -186,7 +200,7 @@ pub mod tests {
     #[test]
     fn sections_of_all_cpus_have_the_counts_of_the_probe() {
         let packed = |counts: [u64; 4]| counts.iter().rev().fold(0, |packed, count| packed << 16 | count);
-        let (loaded, classes) = (packed([9, 8, 7, 6]), packed([5, 4, 3, 2]));
+        let (loaded, classes) = (packed([9, 18, 7, 6]), packed([5, 4, 3, 2]));
         let bytes = [
             mark([100, 10], b"fork\0\0\0\0", BEGIN, 3),
             record([50, loaded], [0x77, classes], 9, 5, SECTION),
@@ -208,6 +222,29 @@ pub mod tests {
             waited: true,
         };
         assert_eq!(runs[0].sections, [expected]);
+    }
+
+    #[test]
+    fn lines_that_are_counted_twice_are_refused() {
+        let packed = |counts: [u64; 4]| counts.iter().rev().fold(0, |packed, count| packed << 16 | count);
+        let read = |loaded: [u64; 4], classes: [u64; 4]| {
+            let bytes = record([50, packed(loaded)], [0x77, packed(classes)], 9, 5, SECTION);
+            runs(&bytes)
+        };
+        // Loaded and stored lines, own and cold ones; then shared ones, those from elsewhere, and struct pages.
+        for (loaded, classes, is_possible) in [
+            // Five lines, of which two are loaded and then stored.
+            ([4, 3, 2, 1], [1, 1, 3, 0], true),
+            ([4, 3, 7, 0], [0, 0, 0, 0], true),
+            // Each of these lines a second time.
+            ([4, 3, 4, 2], [2, 2, 3, 0], false),
+            ([4, 3, 8, 0], [0, 0, 0, 0], false),
+            ([4, 3, 2, 1], [1, 1, 4, 0], false),
+            // Full counts say nothing.
+            ([0xffff, 3, 0xffff, 0xffff], [2, 2, 3, 0], true),
+        ] {
+            assert_eq!(read(loaded, classes).is_ok(), is_possible, "{loaded:?} {classes:?}");
+        }
     }
 
     #[test]

@@ -37,6 +37,33 @@ pub struct Row {
     pub spread_below_mean: bool,
     /// Whether the workload was calibrated on this row, so that it is not a prediction.
     pub calibrate: bool,
+    /// Where the published figure lies among the predicted runs, if it is of a single run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub single: Option<Single>,
+}
+
+/// Where a published single run lies among the predicted ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Single {
+    /// Predicted runs whose figure is below the published one.
+    pub below: usize,
+    /// All predicted runs.
+    pub runs: usize,
+}
+
+impl Single {
+    /// Returns the place of `published`, a figure of `runs` runs, among the `predicted` ones.
+    fn of(published: f64, runs: Option<u32>, predicted: &[f64]) -> Option<Single> {
+        (runs == Some(1) && !predicted.is_empty()).then(|| Single {
+            below: predicted.iter().filter(|run| **run < published).count(),
+            runs: predicted.len(),
+        })
+    }
+
+    /// Returns whether predicted runs lie on both sides of the published one.
+    pub fn is_among(&self) -> bool {
+        (1..self.runs).contains(&self.below)
+    }
 }
 
 impl Row {
@@ -157,6 +184,10 @@ pub struct Summary {
     pub inside: usize,
     /// Figures that were calibrated on.
     pub calibrated: usize,
+    /// Figures of single runs that were not calibrated on.
+    pub singles: usize,
+    /// Those that lie among the predicted runs.
+    pub among: usize,
 }
 
 impl Validation {
@@ -179,6 +210,8 @@ impl Validation {
             spreads: spreads().count(),
             inside: spreads().filter(|row| row.inside_spread == Some(true)).count(),
             calibrated: self.rows.len() - levels().count(),
+            singles: levels().filter_map(|row| row.single).count(),
+            among: levels().filter_map(|row| row.single).filter(Single::is_among).count(),
         }
     }
 }
@@ -239,15 +272,25 @@ pub fn validate(all: &[Results]) -> Validation {
 /// Returns a row for each published figure of `case`.
 fn rows(experiment: &str, case: &Case) -> Vec<Row> {
     let metric = case.published.iter().map(|published| {
-        let (mean, sd) = (case.mean, case.sd);
-        (case.unit.clone(), published, mean, sd)
+        (
+            case.unit.clone(),
+            published,
+            case.samples.as_slice(),
+            (case.mean, case.sd),
+        )
     });
     let others = case.also_published.iter().map(|other| {
         let summary = stats::Summary::of(&other.samples);
-        let (mean, sd) = (summary.map(|of| of.mean), summary.and_then(|of| of.sd));
-        (format!("% {}", other.of.name()), &other.published, mean, sd)
+        let moments = (summary.map(|of| of.mean), summary.and_then(|of| of.sd));
+        (
+            format!("% {}", other.of.name()),
+            &other.published,
+            other.samples.as_slice(),
+            moments,
+        )
     });
-    let row = |(unit, published, predicted, predicted_sd): (String, &PublishedFigure, Option<f64>, Option<f64>)| Row {
+    type Figures<'c> = (String, &'c PublishedFigure, &'c [f64], (Option<f64>, Option<f64>));
+    let row = |(unit, published, samples, (predicted, predicted_sd)): Figures<'_>| Row {
         experiment: experiment.to_owned(),
         case: case.case.clone(),
         variant: case.variant.clone(),
@@ -263,6 +306,7 @@ fn rows(experiment: &str, case: &Case) -> Vec<Row> {
             .map(|(mean, sd)| (mean - published.mean).abs() <= sd),
         spread_below_mean: published.sd.is_some_and(|sd| sd < published.mean),
         calibrate: published.calibrate,
+        single: Single::of(published.mean, published.runs, samples),
     };
     metric.chain(others).map(row).collect()
 }
@@ -336,151 +380,4 @@ fn judge((published, published_ratio): (Verdict, f64), (predicted, ratio): (Verd
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_order_is_right_only_if_proven() {
-        use Verdict::{Higher, Identical, Lower, NoDifferenceProven, TooFewSamples};
-        let published_ratio = |published| if published == Lower { 0.9 } else { 1.0 };
-        for (published, predicted, ratio, expected) in [
-            (Lower, Lower, 0.2, Order::Right),
-            (Lower, Lower, 0.96, Order::Right),
-            (Lower, Lower, 0.98, Order::Slight),
-            (Lower, NoDifferenceProven, 0.9, Order::Unproven),
-            (Lower, Identical, 1.0, Order::Unproven),
-            (Lower, Higher, 1.2, Order::Wrong),
-            (Lower, TooFewSamples, 0.5, Order::Right),
-            (Identical, NoDifferenceProven, 1.3, Order::Uncertain),
-            (Identical, Identical, 1.0, Order::Uncertain),
-            (Identical, Lower, 0.995, Order::Uncertain),
-            (Identical, Lower, 0.9, Order::Wrong),
-            (NoDifferenceProven, NoDifferenceProven, 1.0, Order::Uncertain),
-            (NoDifferenceProven, Lower, 0.1, Order::Uncertain),
-            (TooFewSamples, Higher, 2.0, Order::Uncertain),
-        ] {
-            let judged = judge((published, published_ratio(published)), (predicted, ratio));
-            assert_eq!(judged, expected, "{published:?} {predicted:?} {ratio}");
-        }
-    }
-
-    #[test]
-    fn published_figures_prove_what_their_runs_prove() {
-        use Verdict::{Higher, Identical, Lower, NoDifferenceProven, TooFewSamples};
-        let figure = |mean, sd, runs| PublishedFigure {
-            mean,
-            sd,
-            runs,
-            ..PublishedFigure::default()
-        };
-        for (a, b, expected) in [
-            // kernbench at 2x: three runs each, of which the first reads from a disk.
-            (
-                (778.622, Some(1092.68), Some(3)),
-                (129.342, Some(156.324), Some(3)),
-                NoDifferenceProven,
-            ),
-            ((447.2, Some(13.88), Some(10)), (593.5, Some(21.03), Some(10)), Higher),
-            // Single runs.
-            ((5.02, None, Some(1)), (6.76, None, Some(1)), TooFewSamples),
-            ((5.02, Some(0.1), Some(1)), (6.76, Some(0.1), Some(9)), TooFewSamples),
-            // Runs of unknown number, or without a spread: the means count.
-            ((10.26, None, None), (10.10, None, None), Identical),
-            ((273.76, None, None), (248.53, None, None), Lower),
-            ((100.0, None, Some(30)), (141.0, None, Some(30)), Higher),
-            ((100.0, Some(90.0), None), (141.0, Some(90.0), None), Higher),
-        ] {
-            let published = |(mean, sd, runs)| figure(mean, sd, runs);
-            assert_eq!(published_order(&published(a), &published(b)), expected, "{a:?} {b:?}");
-        }
-    }
-
-    fn pair(order: Order, published_ratio: f64, predicted_ratio: f64) -> OrderRow {
-        let text = String::new;
-        OrderRow {
-            experiment: text(),
-            case: text(),
-            vm: text(),
-            variant_a: text(),
-            variant_b: text(),
-            published_ratio,
-            predicted_ratio,
-            order,
-        }
-    }
-
-    fn level(ratio: Option<f64>, calibrate: bool) -> Row {
-        let text = String::new;
-        Row {
-            experiment: text(),
-            case: text(),
-            variant: text(),
-            vm: text(),
-            unit: text(),
-            predicted: ratio,
-            predicted_sd: None,
-            published: 1.0,
-            published_sd: Some(0.5),
-            ratio,
-            inside_spread: ratio.map(|ratio| (ratio - 1.0).abs() <= 0.5),
-            spread_below_mean: true,
-            calibrate,
-        }
-    }
-
-    #[test]
-    fn a_size_counts_only_in_the_right_order_and_either_way() {
-        // Published, predicted, and whether the size is right.
-        for (order, published, predicted, sized) in [
-            (Order::Right, 2.0, 3.0, true),
-            (Order::Right, 2.0, 3.01, false),
-            (Order::Slight, 0.5, 0.75, true),
-            (Order::Slight, 0.5, 0.76, false),
-            (Order::Unproven, 2.0, 2.0, false),
-            (Order::Wrong, 1.1, 0.9, false),
-            (Order::Uncertain, 2.0, 2.0, false),
-        ] {
-            let row = pair(order, published, predicted);
-            assert_eq!(row.is_sized(), sized, "{order:?} {published} {predicted}");
-            let is_large = published != 1.1 && order != Order::Uncertain;
-            assert_eq!(row.is_large(), is_large, "{order:?} {published}");
-        }
-    }
-
-    #[test]
-    fn a_summary_counts_predictions_and_no_calibrated_rows() {
-        let validation = Validation {
-            schema: SCHEMA.to_owned(),
-            rows: vec![
-                level(Some(0.5), false),
-                level(Some(4.0), false),
-                level(Some(1.25), false),
-                level(None, false),
-                level(Some(9.0), true),
-            ],
-            orders: vec![
-                pair(Order::Right, 2.0, 2.0),
-                pair(Order::Right, 1.2, 1.2),
-                pair(Order::Slight, 0.2, 0.9),
-                pair(Order::Wrong, 3.0, 0.3),
-                pair(Order::Uncertain, 9.0, 9.0),
-            ],
-            fitted: BTreeSet::new(),
-        };
-        let expected = Summary {
-            orders: 4,
-            uncertain: 1,
-            ordered: 3,
-            sized: 2,
-            large: 3,
-            large_ordered: 2,
-            large_sized: 1,
-            levels: 4,
-            level: Some(2.0),
-            spreads: 4,
-            inside: 2,
-            calibrated: 1,
-        };
-        assert_eq!(validation.summary(), expected);
-    }
-}
+mod tests;

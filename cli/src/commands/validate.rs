@@ -172,7 +172,8 @@ fn shown(validation: &Validation) -> String {
         levels(validation),
         notes(
             "Numbers after ± are standard deviations.\n*Inside*: within one published standard deviation of the \
-             published mean.\nBrackets: that deviation is not below the mean, so the check is weak.",
+             published mean.\nBrackets: that deviation is not below the mean, so the check is weak.\nA published single \
+             run: how many of the predicted runs are below it.",
         ),
     ]
     .join("\n\n")
@@ -233,18 +234,18 @@ fn levels(validation: &Validation) -> String {
     let spread = |mean: String, sd: Option<f64>| sd.map_or(mean.clone(), |sd| format!("{mean} ± {}", number(sd)));
     let rows = validation.rows.iter().map(|row| {
         let inside = match (row.calibrate, row.inside_spread) {
-            (true, _) => "calibrated",
-            (false, Some(true)) if row.spread_below_mean => "yes",
-            (false, Some(true)) => "(yes)",
-            (false, Some(false)) => "NO",
-            (false, None) => "-",
+            (true, _) => "calibrated".to_owned(),
+            (false, Some(true)) if row.spread_below_mean => "yes".to_owned(),
+            (false, Some(true)) => "(yes)".to_owned(),
+            (false, Some(false)) => "NO".to_owned(),
+            (false, None) => dash(row.single, |single| format!("{} of {}", single.below, single.runs)),
         };
         let cells = vec![
             row.case.clone(),
             row.variant.clone(),
             row.vm.clone(),
             row.unit.clone(),
-            inside.to_owned(),
+            inside,
             spread(number(row.published), row.published_sd),
             spread(optional(row.predicted), row.predicted_sd),
             dash(row.ratio, |ratio| format!("{ratio:.2}")),
@@ -278,6 +279,14 @@ fn summary(validation: &Validation) -> String {
             of.inside,
             of.spreads
         ),
+        if of.singles == 0 {
+            String::new()
+        } else {
+            format!(
+                "- {} of {} published single runs lie among the predicted runs.",
+                of.among, of.singles
+            )
+        },
         format!(
             "- {} parameters were calibrated on {} further rows.",
             validation.fitted.len(),
@@ -285,6 +294,7 @@ fn summary(validation: &Validation) -> String {
         ),
     ]
     .into_iter()
+    .filter(|line| !line.is_empty())
     .chain(
         validation
             .fitted

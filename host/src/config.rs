@@ -219,6 +219,12 @@ pub struct VmConfig {
     pub nested: bool,
     /// Whether the VM is only added: its vCPUs are off until [`VmmEvent::VmStarts`](crate::VmmEvent::VmStarts).
     pub dormant: bool,
+    /// Whether the threads of the vCPUs sleep until the VMM has created all of them, and are then woken by its main
+    /// thread, as with QEMU (`qemu_init_vcpu`, `resume_all_vcpus`). So none counts as load where the next is placed.
+    /// Otherwise each runs from its creation on.
+    ///
+    /// It applies to a VM that [starts](crate::VmmEvent::VmStarts) while the host runs.
+    pub vcpus_wait: bool,
     /// Whether the guest's HLT, MWAIT and PAUSE do not exit (QEMU `-overcommit cpu-pm=on`, KVM_CAP_X86_DISABLE_EXITS).
     ///
     /// An idle vCPU keeps its pCPU, and pause loops are not seen. The guest is not offered PV_UNHALT: what halts could
@@ -295,6 +301,7 @@ impl Default for VmConfig {
             waits_for_sipi: false,
             nested: false,
             dormant: false,
+            vcpus_wait: false,
             cpu_pm: false,
             realtime_hint: false,
             nice: 0,

@@ -97,6 +97,16 @@ impl Threads {
         }
     }
 
+    /// Creates `task` asleep, if its present run has ended. Otherwise starts it then.
+    pub(crate) fn create_task(&mut self, task: TaskId, step: &mut Step<'_>) {
+        if self.sched.can_start(task) {
+            self.records[task].pending_wake = None;
+            self.sched.create_thread(task, step);
+        } else {
+            self.records[task].pending_wake = Some(PendingWake::Start);
+        }
+    }
+
     /// Checks that `task` is not a vCPU's thread, which only the hypervisor wakes.
     pub(crate) fn check_plain(&self, task: TaskId) {
         assert!(

@@ -45,8 +45,16 @@ impl Scheduler {
 
     /// Starts a new thread on the idlest pCPU that it may run on.
     pub(crate) fn start_thread(&mut self, task: TaskId, step: &mut Step<'_>) {
+        self.create_thread(task, step);
+        self.hierarchy.make_relative(self.threads[task].entity);
+        self.activate(task, Arrival::New, step);
+    }
+
+    /// Creates a new thread on the idlest pCPU that it may run on. It sleeps there.
+    pub(crate) fn create_thread(&mut self, task: TaskId, step: &mut Step<'_>) {
         assert!(self.can_start(task), "task {} was started twice", task.0);
         self.threads[task].started = true;
+        self.threads[task].state = ThreadState::Sleeping;
         let pcpu = self.place_new(task, step.pcpu);
         let pcpu = self.seam.place(parts!(self), task, pcpu);
         self.threads[task].recently_used = step.pcpu;
@@ -56,8 +64,6 @@ impl Scheduler {
         self.hierarchy.account(queue);
         let policy = self.hierarchy.policy;
         policy.fork(&mut self.hierarchy, queue, entity);
-        self.hierarchy.make_relative(entity);
-        self.activate(task, Arrival::New, step);
     }
 
     /// Moves a thread that is on no queue to `pcpu`.

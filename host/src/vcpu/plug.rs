@@ -62,7 +62,7 @@ fn power_off(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
     at.halt = Halt::default();
 }
 
-/// Gives `vcpu`, which is dead, its thread. It executes at once, or waits for INIT and SIPI.
+/// Makes `vcpu`, which is dead, ready for its thread. It will execute at once, or wait for INIT and SIPI.
 ///
 /// # Panics
 /// If the vCPU is not dead.
@@ -88,18 +88,28 @@ fn plug(on: &mut Wings, vcpu: VcpuId, executes: bool, step: &mut Step<'_>) {
     };
     at.set_state(VcpuState::Woken, step);
     window::begin_pause_window(on, vcpu, step);
-    on.threads.start_task(task, step);
 }
+
 /// Starts `vm`, which was added without being started.
 ///
 /// # Panics
 /// If the VM has ended, or a vCPU of it is not dead.
 pub(crate) fn start_vm(on: &mut Wings, vm: VmId, step: &mut Step<'_>) {
     assert!(!on.guests.vms[vm].ended, "vm {} has ended", vm.0);
-    let waits = on.guests.vms[vm].config.waits_for_sipi;
+    let config = on.guests.vms[vm].config;
     for vcpu in on.guests.vcpus_of(vm) {
-        let executes = !waits || on.guests.vcpus[vcpu].index == 0;
+        let executes = !config.waits_for_sipi || on.guests.vcpus[vcpu].index == 0;
         plug(on, vcpu, executes, step);
+        let task = on.guests.vcpus[vcpu].thread.task;
+        match config.vcpus_wait {
+            true => on.threads.create_task(task, step),
+            false => on.threads.start_task(task, step),
+        }
+    }
+    if config.vcpus_wait {
+        for vcpu in on.guests.vcpus_of(vm) {
+            on.threads.sched.wake(on.guests.vcpus[vcpu].thread.task, step);
+        }
     }
 }
 

@@ -235,3 +235,32 @@ fn a_vm_in_the_place_of_one_that_ended_has_its_quota() {
     let share = ran(&world, 1..2);
     assert!((270 * MS..331 * MS).contains(&share), "{share}");
 }
+
+#[test]
+fn threads_that_wait_for_each_other_run_after_each_start_of_their_vm() {
+    let mut world = World::new(&HostConfig::default(), &places(1, 2, 1));
+    let waiting = VmConfig {
+        dormant: true,
+        vcpus_wait: true,
+        ..VmConfig::default()
+    };
+    world.add_vm(&VmConfig::default(), &[], vec![Guest::hog(), Guest::hog()]);
+    let vm = world.add_vm(&waiting, &[], vec![Guest::hog(), Guest::hog()]);
+    world.add_task(&Default::default(), 10_000, MS);
+    world.start();
+    world.run_until(10 * MS);
+    assert_eq!(ran(&world, 2..4), 0);
+    for _ in 0..2 {
+        let before = ran(&world, 2..4);
+        by_vmm(&mut world, |pcpu| Event::Vmm(VmmEvent::VmStarts { pcpu, vm }));
+        let end = world.now + 200 * MS;
+        world.run_until(end);
+        let share = ran(&world, 2..4) - before;
+        assert!((160 * MS..240 * MS).contains(&share), "half of two pCPUs: {share}");
+        by_vmm(&mut world, |pcpu| Event::Vmm(VmmEvent::VmEnds { pcpu, vm }));
+        let end = world.now + 20 * MS;
+        world.run_until(end);
+        assert_eq!(world.host.add_vm(&waiting, 2, &[]), Ok(vm));
+        world.guests.splice(2..4, [Guest::hog(), Guest::hog()].map(off));
+    }
+}

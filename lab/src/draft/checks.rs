@@ -66,6 +66,10 @@ impl Draft {
         for vm in &self.vms {
             let (from, until) = (vm.from_ns, vm.until_ns);
             if from == 0 && until.is_none() {
+            if vm.host.vcpus_wait && from == 0 {
+                let expected = "a guest with a time `from` at which its VMM starts it";
+                findings.add(&format!("vm.{}.vcpus_wait", vm.name), "true", expected);
+            }
                 continue;
             }
             let key = format!("vm.{}.{}", vm.name, if until.is_some() { "until" } else { "from" });

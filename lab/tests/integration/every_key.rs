@@ -211,6 +211,7 @@ const OTHER: &[(&str, &str, &[&str])] = &[
             "vm.one.period=\"40 ms\"",
             "vm.one.kernbench.jobs=2",
         ],
+    ("vm.one.vcpus_wait", "true", &["vm.one.from=\"3 ms\""]),
     ),
     (
         "group.limited.burst",
@@ -374,7 +375,7 @@ fn keys_of_a_guest_that_comes_or_goes_have_an_effect() {
     for &(key, value, needs) in OTHER {
         // What matters only to guests that contend at one of the moments matters at the other.
         let stays: [&[&str]; 2] = match key.split('.').collect::<Vec<_>>()[..] {
-            ["vm", _, "from" | "until"] => continue,
+            ["vm", _, "from" | "until" | "vcpus_wait"] => continue,
             ["vm", "one", ..] => [&["vm.one.from=\"2 ms\""], &["vm.one.from=\"500 us\""]],
             ["vm", "two", ..] => [
                 &["vm.two.from=\"1 ms\"", "vm.two.until=\"9 ms\""],

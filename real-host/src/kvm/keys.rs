@@ -111,6 +111,8 @@ fn of_guest(vm: &Vm, is_stock: bool) -> Vec<(&'static str, &'static str)> {
         waits_for_sipi,
         // It follows `from`.
         dormant: _,
+        // This host's kernel places the threads that the VMM creates.
+        vcpus_wait: _,
         // It follows `inside`.
         nested: _,
         cpu_pm,

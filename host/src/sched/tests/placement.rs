@@ -1,5 +1,7 @@
 //! Where woken threads go: tables at the limits of each rule (docs/spec/host.md, "Wake placement").
 
+use alloc::collections::BTreeSet;
+
 use super::super::features::Features;
 use super::*;
 
@@ -272,6 +274,33 @@ fn a_thread_created_on_an_idle_host_starts_where_it_was_created() {
             let task = bench.sched.add_thread(weight::NICE_0, ROOT, None);
             bench.on(creator, |sched, step| sched.start_thread(task, step));
             assert_eq!(bench.sched.threads[task].pcpu, creator, "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn threads_that_sleep_until_all_exist_share_one_pcpu_if_none_is_idle() {
+    for kind in SchedulerKind::ALL {
+        for busy in [0, 4] {
+            let mut bench = Bench::of(kind, 4);
+            // What 6.1 computes at each pass of balancing: an idle cache is searched.
+            bench.sched.idle_scans = vec![4];
+            for pcpu in 0..busy {
+                bench.busy(pcpu, weight::NICE_0);
+            }
+            let create = |bench: &mut Bench| {
+                let task = bench.sched.add_thread(weight::NICE_0, ROOT, None);
+                bench.on(0, |sched, step| sched.create_thread(task, step));
+                task
+            };
+            let tasks: Vec<TaskId> = (0..4).map(|_| create(&mut bench)).collect();
+            let places = |bench: &Bench| BTreeSet::from_iter(tasks.iter().map(|&task| bench.sched.threads[task].pcpu));
+            assert_eq!(places(&bench).len(), 1, "{kind:?}: sleepers are no load, {busy} busy");
+            for &task in &tasks {
+                assert!(bench.on(0, |sched, step| sched.wake(task, step)));
+            }
+            let expected = if busy > 0 { 1 } else { 4 };
+            assert_eq!(places(&bench).len(), expected, "{kind:?}: awake, {busy} busy");
         }
     }
 }

@@ -96,6 +96,7 @@ pub(super) static GUEST: &[Key] = &[
     key("vm.*.affinity", vm!(Affinity, affinity)),
     key("vm.*.numa", vm!(Nodes, numa)),
     key("vm.*.from", vm!(Nanos, from_ns)),
+    key("vm.*.vcpus_wait", vm!(Flag, host.vcpus_wait)).note("It needs a time `from` at which the VMM starts the guest."),
     key("vm.*.until", vm!(OptionalNanos, until_ns)).note("\"auto\" keeps it. Such a guest is not measured."),
     key("vm.*.vmm_period", vm!(OptionalNanos, vmm_period_ns)),
     key("vm.*.memory", vm!(OptionalU32, memory_mib))

@@ -50,8 +50,9 @@ const HONORED: &[&str] = &[
 /// Keys of guests that only divide CPU time among task groups, which the VMM does not make.
 const OF_GROUPS: &[&str] = &["cgroup", "period", "vcpu_period"];
 
-/// Keys of guests that say how long the host's own devices take, and how often the main thread of its VMM wakes.
-const OF_DEVICES: &[&str] = &["device_time", "vmm_period"];
+/// Keys of guests that say how long the host's own devices take, how often the main thread of its VMM wakes, and how it
+/// creates the threads of vCPUs.
+const OF_VMM: &[&str] = &["device_time", "vcpus_wait", "vmm_period"];
 
 /// Keys of the machine that say which pCPUs there are, and so to which of this host's CPUs the vCPUs are pinned.
 const TOPOLOGY: &[&str] = &["machine.sockets", "machine.cores", "machine.threads"];
@@ -139,6 +140,7 @@ fn effect(key: &Key) -> Effect {
             common.push("host.migration.every=\"9 ms\"".to_owned());
         }
         ["host", "avic" | "x2avic"] => {
+        ["vm", _, "vcpus_wait"] => common.push("vm.guest.from=\"9 ms\"".to_owned()),
             common.extend(["machine.profile=\"carrizo-4\"", "machine.cpu=\"zen4\""].map(str::to_owned));
         }
         ["host", "idle_hlt" | "avic_hybrid"] => {
@@ -193,7 +195,7 @@ fn every_key_is_honored_or_refused_or_decided_by_this_host() {
         let expected = match key.path.split_once(".*.") {
             Some(("vm", "cpu_pm")) if passes_halts() => Effect::Honored,
             Some(("vm", name)) if REFUSED.contains(&name) => Effect::Refused,
-            Some(("vm", name)) if OF_GROUPS.contains(&name) || OF_DEVICES.contains(&name) => Effect::Meaningless,
+            Some(("vm", name)) if OF_GROUPS.contains(&name) || OF_VMM.contains(&name) => Effect::Meaningless,
             Some(("vm", _)) => Effect::Honored,
             Some(("group" | "task", _)) => Effect::Refused,
             _ if HONORED.contains(&key.path) => match key.path.starts_with("host.migration.") && migrates().is_err() {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::{env, fs};
 
 /// Files and folders with the fields. If two structs have one name, the first one's documentation counts.
-const SOURCES: [&str; 14] = [
+const SOURCES: [&str; 15] = [
     "guest/src/config.rs",
     "host/src/config.rs",
     "host/src/interrupts/apicv/config.rs",
@@ -14,6 +14,7 @@ const SOURCES: [&str; 14] = [
     "host/src/pause/config.rs",
     "host/src/sched",
     "lab/src/draft.rs",
+    "lab/src/draft/disk.rs",
     "lab/src/groups.rs",
     "lab/src/draft/migration.rs",
     "lab/src/profile.rs",

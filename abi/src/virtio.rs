@@ -1,7 +1,8 @@
-//! The virtio network device: the queues that driver and device share, and the port by which the driver notifies.
+//! The virtio network and block devices: the queues that driver and device share, and the ports by which the driver
+//! notifies.
 //!
-//! Source: OASIS "Virtual I/O Device (VIRTIO) Version 1.0", sections 2.4 (virtqueues, with `VIRTIO_F_EVENT_IDX`) and
-//! 5.1. There is no descriptor table: each ring entry names one buffer, which has one descriptor.
+//! Source: OASIS "Virtual I/O Device (VIRTIO) Version 1.0", sections 2.4 (virtqueues, with `VIRTIO_F_EVENT_IDX`), 5.1
+//! and 5.2. There is no descriptor table: each ring entry names one buffer, which has one descriptor.
 
 use core::sync::atomic::{AtomicU16, AtomicU32};
 
@@ -14,6 +15,9 @@ pub const TRANSMIT: u16 = 1;
 /// The I/O port by which the driver notifies the device: it writes the queue's number. It is `QUEUE_NOTIFY` of a legacy
 /// PCI device, at the address that QEMU's firmware gives the first network card.
 pub const NOTIFY_PORT: u16 = 0xc050;
+/// The I/O port by which the driver notifies the block device of new requests. It is `QUEUE_NOTIFY` of a legacy PCI
+/// device, at the address that QEMU's firmware gives the first disk next to a network card.
+pub const DISK_NOTIFY_PORT: u16 = 0xc010;
 
 /// One queue. Indices increase and wrap at 2^16; index `i` uses ring entry `i % QUEUE_SIZE`.
 #[derive(Debug)]
@@ -60,6 +64,24 @@ pub struct Network {
     pub receive: Queue,
     /// Queue of packets from the guest.
     pub transmit: Queue,
+}
+
+/// The shared memory of a block device with one queue.
+#[derive(Debug)]
+pub struct Disk {
+    /// Queue of requests. Each buffer is the number of a request.
+    pub requests: Queue,
+    /// Pages of 4 KiB that each request transfers, by its number. Written by the driver.
+    pub pages: [AtomicU32; QUEUE_SIZE],
+}
+
+impl Default for Disk {
+    fn default() -> Disk {
+        Disk {
+            requests: Queue::new(),
+            pages: [const { AtomicU32::new(0) }; QUEUE_SIZE],
+        }
+    }
 }
 
 /// Returns whether an index that moved from `old` to `new` passed `event` (`vring_need_event`, section 2.4.7.2 of the

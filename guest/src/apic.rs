@@ -16,6 +16,8 @@ pub const TIMER_VECTOR: u8 = 0xef;
 pub(crate) const CALL_VECTOR: u8 = 0xfc;
 /// The network device's vector for received packets. Like any device's, it is below the system's vectors.
 pub(crate) const NETWORK_VECTOR: u8 = 0x41;
+/// The block device's vector.
+pub(crate) const DISK_VECTOR: u8 = 0x42;
 /// Linux's `RESCHEDULE_VECTOR`.
 pub const RESCHEDULE_VECTOR: u8 = 0xfd;
 /// Linux's `SPURIOUS_APIC_VECTOR`.

@@ -135,6 +135,8 @@ named! {
         InodeFlags = "i_flags_lock",
         /// XFS's `xc_push_lock`: requests to write the gathered changes to the log.
         CilPush = "xc_push_lock",
+        /// `q->queue_lock`: the requests to a block device.
+        BlockQueue = "queue_lock",
     }
 }
 

@@ -330,6 +330,15 @@ pub(crate) const EPOLL_LOOK: u64 = 80;
 /// Linking or unlinking a ready file, or a waiter, under the eventpoll's lock. [E]
 pub(crate) const EPOLL_LINK: u64 = 40;
 
+// ---- block device ----
+
+/// A read from the file system to the driver's queue: bio, request, scatter list, without the lock. [E] 2-4 µs
+pub(crate) const BLOCK_SUBMIT: u64 = 3_000;
+/// Adding a request to the virtqueue, or taking one out, under the queue's lock. [E]
+pub(crate) const BLOCK_QUEUE: u64 = 250;
+/// A request that is done: its pages are up to date, without the wakeup. [E] 1-2 µs
+pub(crate) const BLOCK_DONE: u64 = 1_500;
+
 // ---- network ----
 
 /// TCP and IP for a small message, from `send` to the driver's queue, without the system call. [E] 1.5-2.5 µs

@@ -28,6 +28,7 @@ pub(crate) fn handle<M: Machine>(kernel: &Kernel<M>, vector: u8) {
         apic::RESCHEDULE_VECTOR => sched::reschedule_ipi(&on),
         apic::CALL_VECTOR => kernel.sched.calls.answer(&on, |call| do_call(kernel, &on, call)),
         apic::NETWORK_VECTOR => kernel.net.interrupt(&on),
+        apic::DISK_VECTOR => kernel.block.iter().for_each(|block| block.interrupt(&on)),
         // Spurious or unknown vectors are only acknowledged, as in Linux.
         _ => {}
     }

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 
 use holdfast_locks::Word;
 
+use crate::block::Block;
 use crate::config::Config;
 use crate::cpu::System;
 use crate::driver::Driver;
@@ -27,6 +28,8 @@ pub(crate) struct Kernel<M: Machine> {
     pub(crate) futexes: Futexes<M>,
     pub(crate) semaphores: SemaphoreArrays<M>,
     pub(crate) net: Net<M>,
+    /// The driver of the block device, if there is one.
+    pub(crate) block: Option<Block<M>>,
     pub(crate) processes: Processes<M>,
     /// The number of CPUs that have booted. CPU 0 sets it to 1 once the other CPUs may use the kernel.
     pub(crate) booted: WordOf<M>,
@@ -43,6 +46,7 @@ impl<M: Machine> Kernel<M> {
             leaving = 0;
         }
         let tasks = cpus + most + leaving;
+        let block = machine.disk().is_some().then(Block::new);
         let system = System::new(machine, config);
         Kernel {
             drivers: (0..limits.drivers).map(|_| Driver::new()).collect(),
@@ -53,6 +57,7 @@ impl<M: Machine> Kernel<M> {
             futexes: Futexes::new(tasks),
             semaphores: SemaphoreArrays::new(limits),
             net: Net::new(),
+            block,
             processes: Processes::new(cpus, tasks, limits),
             booted: WordOf::<M>::new(0),
             sched: Scheduler::new(system, tasks),

@@ -11,7 +11,7 @@
 //! - spinlocks (`sync`, `rwlock`), and what is under them: `smp`, `nmi`, `task`, `tlb`, `pages`, `measured`, `driver`;
 //! - `sched`, and on it `wait`, `time`;
 //! - sleeping locks: `mutex`, `rwsem` (both over `spin`), `semaphore`;
-//! - `mm`, then `fs`, `ipc` and `net`, then `process`;
+//! - `mm`, then `net`, `block`, `fs` and `ipc`, then `process`;
 //! - `kernel`, which puts them together, and its users: `interrupt`, `idle`, `boot`, `os`, `report`.
 //!
 //! A lower layer calls a higher one only through `sched`'s `TaskHooks`, where a task begins and where a dead one is
@@ -34,6 +34,7 @@
 extern crate alloc;
 
 mod apic;
+mod block;
 mod boot;
 mod class;
 mod config;

@@ -87,7 +87,8 @@ pub(crate) const fn of(class: LockClass) -> LineProfile {
         | LockClass::BufferCache
         | LockClass::InodeCache
         | LockClass::InodeFlags
-        | LockClass::CilPush => lines(0, 1_000),
+        | LockClass::CilPush
+        | LockClass::BlockQueue => lines(0, 1_000),
     }
 }
 

@@ -213,6 +213,11 @@ pub unsafe trait Machine: Sized + 'static {
         None
     }
 
+    /// The memory that the driver shares with the block device. `None` if there is no such device.
+    fn disk(&self) -> Option<&holdfast_abi::virtio::Disk> {
+        None
+    }
+
     /// Makes a context that runs `body` when it is first switched to. `body` must never return. Its last act is to
     /// switch away.
     fn new_context(&self, body: Box<dyn FnOnce()>) -> Self::Context;

@@ -193,6 +193,23 @@ impl<M: Machine> Os<M> {
         self.kernel.processes.files.read(&self.syscall(), pages);
     }
 
+    /// Reads `pages` pages of `file`, all that it has. If they are not in the page cache, they come from the disk.
+    pub fn read_file(&self, file: FileId, pages: u32) {
+        let on = self.syscall();
+        let files = &self.kernel.processes.files;
+        if let Some(block) = &self.kernel.block {
+            files.fetch(on.sched, block, file, pages);
+        }
+        files.read(&self.on_cpu(), pages);
+    }
+
+    /// Takes the pages of `file` out of the page cache, if there is a disk that has them.
+    pub fn drop_cached(&self, file: FileId) {
+        if self.kernel.block.is_some() {
+            self.kernel.processes.files.drop_cached(file);
+        }
+    }
+
     /// Appends `pages` pages to a file.
     pub fn write(&self, file: FileId, pages: u32) {
         self.kernel.processes.files.write(self.syscall().sched, file, pages);

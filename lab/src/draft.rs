@@ -2,6 +2,7 @@
 //! built.
 
 mod checks;
+mod disk;
 mod migration;
 
 use holdfast_host::{HostConfig, Linux, PolicyKind, VmConfig};
@@ -18,6 +19,7 @@ use crate::profile::MachineProfile;
 use crate::slot::{Affinity, VirtualNodes};
 use checks::check_waiting;
 
+pub use disk::DraftDisk;
 pub use migration::DraftMigration;
 
 /// Limit on the guests of one host.
@@ -69,6 +71,8 @@ pub struct DraftVm {
     /// Time between two wakeups of the VMM's main thread, each for 12 us. With `None` it never wakes by itself, as that
     /// of QEMU if the kernel has the interrupt controllers and the PIT. That of Holdfast's own VMM wakes every 20 ms.
     pub vmm_period_ns: Option<u64>,
+    /// The guest's disk.
+    pub disk: DraftDisk,
     /// Memory that the first round of a live migration's copy sends. It needs `host.migration.bandwidth`.
     ///
     /// `None` is what the guest has touched, which is little in a short run.
@@ -141,6 +145,7 @@ impl DraftVm {
             from_ns: 0,
             until_ns: None,
             vmm_period_ns: None,
+            disk: DraftDisk::NONE,
             memory_mib: None,
             dirty_mib_per_second: None,
             work: 1.0,
@@ -251,6 +256,7 @@ impl DraftVm {
                 until_ns: self.until_ns,
             },
             vmm: VmmConfig {
+                disk: self.disk.config(),
                 period_ns: self.vmm_period_ns,
                 migrated: Migrated {
                     pages: self.memory_mib.map(|mib| u64::from(mib) << 8),
@@ -311,6 +317,7 @@ impl Draft {
         self.check_locks(findings);
         self.check_bare_metal(findings);
         self.check_inside(findings);
+        self.check_disks(findings);
         self.check_affinity(findings);
         self.check_host(findings);
         self.check_groups(findings);

@@ -9,13 +9,16 @@ use crate::class::{Event, LockClass};
 use crate::costs;
 use crate::ids::TaskTable;
 use crate::limits::{Format, Limits};
-use crate::local::Local;
+use crate::local::{Local, Shared32};
 use crate::machine::Machine;
 use crate::measured::Step;
 use crate::mutex::Mutex;
 use crate::sched::{OnCpu, Scheduler};
 use crate::sync::SpinLock;
 use crate::time::queue_callback;
+
+/// The presence of a file whose pages are all in the page cache.
+pub(super) const CACHED: u32 = 0;
 
 /// A file or directory. It is on the volume with its number modulo the number of volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub(super) struct File<M: Machine> {
     pub(super) cache: SpinLock<(), M>,
     /// Pages in the page cache.
     pub(super) cached: AtomicU32,
+    /// Whether what is read of it is in the page cache (`fetch.rs`).
+    pub(super) presence: Shared32,
     /// What a file on a disk has besides.
     pub(super) disk: OnDisk<M>,
     /// Linux's `i_mutex`.
@@ -92,6 +97,7 @@ impl<M: Machine> FileSystem<M> {
             inode: SpinLock::new(LockClass::Inode, ()),
             cache: SpinLock::new(LockClass::PageCache, ()),
             cached: AtomicU32::new(0),
+            presence: Shared32::new(CACHED),
             mutex: Mutex::new(),
             mappings: Mutex::new(),
         };

@@ -7,6 +7,7 @@ mod change;
 mod commit;
 mod disk;
 mod ext4;
+mod fetch;
 mod files;
 mod journal;
 mod volume;

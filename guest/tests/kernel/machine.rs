@@ -5,7 +5,7 @@ use std::rc::Rc;
 use holdfast_guest::{Config as Kernel, Fork, Limits, Machine, Os, Program, Start};
 use holdfast_host::{HostConfig, PvFaults, VmConfig};
 use holdfast_machine::{Costs, Picos, Profile, Topology};
-use holdfast_sim::{CallOff, Config, Failure, Outcome, SimMachine, Vm, run_images};
+use holdfast_sim::{CallOff, Config, DiskConfig, Failure, Outcome, SimMachine, Vm, VmmConfig, run_images};
 use holdfast_workloads::{Boot, Hog, Netperf, Workload};
 
 /// The body of every task, called with the kernel and what the task was started with.
@@ -47,6 +47,7 @@ pub struct Setup {
     pub bare_metal: bool,
     /// The guest has a network device. A server on the host answers each message with its number.
     pub network: bool,
+    pub disk: Option<DiskConfig>,
     pub limits: Limits,
 }
 
@@ -75,6 +76,7 @@ impl Default for Setup {
             is_free: false,
             bare_metal: false,
             network: false,
+            disk: None,
             limits,
         }
     }
@@ -141,7 +143,10 @@ pub fn try_run(setup: &Setup, body: impl Fn(&Os<SimMachine>, Start) + 'static) -
         bare_metal: measured && setup.bare_metal,
         inside: None,
         stay: Default::default(),
-        vmm: holdfast_sim::VmmConfig::default(),
+        vmm: VmmConfig {
+            disk: setup.disk.filter(|_| measured),
+            ..VmmConfig::default()
+        },
     };
     let workload = if setup.network {
         Workload::Netperf(Netperf::default())

@@ -3,6 +3,7 @@
 
 mod balancing;
 mod bare;
+mod block;
 mod blocks;
 mod counters;
 mod disks;

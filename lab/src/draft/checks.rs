@@ -4,6 +4,7 @@ use std::slice;
 
 use holdfast_host::VmGroup;
 use holdfast_machine::{Costs, Topology};
+use holdfast_workloads::Workload;
 
 use super::{Draft, DraftVm, VCPUS_MAX};
 use crate::amount::Amount;
@@ -65,11 +66,11 @@ impl Draft {
     fn check_stays(&self, findings: &mut KeyFindings<'_>) {
         for vm in &self.vms {
             let (from, until) = (vm.from_ns, vm.until_ns);
-            if from == 0 && until.is_none() {
             if vm.host.vcpus_wait && from == 0 {
                 let expected = "a guest with a time `from` at which its VMM starts it";
                 findings.add(&format!("vm.{}.vcpus_wait", vm.name), "true", expected);
             }
+            if from == 0 && until.is_none() {
                 continue;
             }
             let key = format!("vm.{}.{}", vm.name, if until.is_some() { "until" } else { "from" });
@@ -83,6 +84,36 @@ impl Draft {
             } else if self.migration.every_ns.is_some() {
                 findings.add(&key, found, "none with host.migration.every");
             }
+        }
+    }
+
+    /// Checks that each guest with a disk can have one, and that what reads from a disk has one.
+    pub(super) fn check_disks(&self, findings: &mut KeyFindings<'_>) {
+        let is_cold = |vm: &&DraftVm| matches!(&vm.boot.workload, Workload::Kernbench(build) if build.cold);
+        for vm in self
+            .vms
+            .iter()
+            .filter(is_cold)
+            .filter(|vm| vm.disk.latency_ns.is_none())
+        {
+            let expected = "a guest with a disk, which disk_latency gives it";
+            findings.add(&format!("vm.{}.kernbench.cold", vm.name), "true", expected);
+        }
+        for vm in &self.vms {
+            let Some(latency_ns) = vm.disk.latency_ns else { continue };
+            let expected = if vm.bare_metal {
+                "none for the bare-metal kernel"
+            } else if vm.inside.is_some() {
+                "none for a guest inside of another one"
+            } else if vm.until_ns.is_some() {
+                "none for a guest that goes"
+            } else if self.migration.every_ns.is_some() {
+                "none with host.migration.every"
+            } else {
+                continue;
+            };
+            let found = Amount::from_nanos(latency_ns).to_string();
+            findings.add(&format!("vm.{}.disk_latency", vm.name), found, expected);
         }
     }
 

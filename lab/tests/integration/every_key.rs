@@ -168,9 +168,21 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("vm.one.hackbench.channel", "sockets", &["vm.one.workload=hackbench"]),
     ("vm.one.hackbench.threads", "true", &["vm.one.workload=hackbench"]),
     ("vm.two.hog.tasks", "1", &[]),
+    ("vm.one.disk_latency", "3 ms", &[]),
+    (
+        "vm.one.disk_depth",
+        "8",
+        &["vm.one.kernbench.cold=true", "vm.one.disk_latency=\"60 ms\""],
+    ),
+    (
+        "vm.one.disk_rate",
+        "1",
+        &["vm.one.kernbench.cold=true", "vm.one.disk_latency=\"1 ms\""],
+    ),
     ("vm.one.idle", "poll", &[]),
     ("vm.one.inside", "two", &["vm.two.workload=idle", "vm.two.vcpus=4"]),
     ("vm.one.ipi.busy", "false", &["vm.one.workload=ipi"]),
+    ("vm.one.kernbench.cold", "true", &["vm.one.disk_latency=\"1 ms\""]),
     ("vm.one.kernbench.file_system", "xfs", &[]),
     ("vm.one.kernbench.jobs", "3", &[]),
     (
@@ -199,6 +211,7 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("machine.numbering", "sockets-alternate", &["vm.one.affinity=\"0-1\""]),
     ("vm.one.tar.file_system", "xfs", &["vm.one.workload=tar"]),
     ("vm.two.until", "5 ms", &[]),
+    ("vm.one.vcpus_wait", "true", &["vm.one.from=\"3 ms\""]),
     ("vm.one.vcpus", "3", &[]),
     ("vm.one.work", "2", &["vm.one.workload=contend"]),
     (
@@ -211,7 +224,6 @@ const OTHER: &[(&str, &str, &[&str])] = &[
             "vm.one.period=\"40 ms\"",
             "vm.one.kernbench.jobs=2",
         ],
-    ("vm.one.vcpus_wait", "true", &["vm.one.from=\"3 ms\""]),
     ),
     (
         "group.limited.burst",

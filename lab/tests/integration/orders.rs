@@ -13,6 +13,11 @@ use holdfast_sim::CallOff;
 
 /// Returns the results of `variants` in `cases` of a shipped experiment.
 pub fn results(name: &str, cases: &[&str], variants: &[&str], scale: f64, seeds: u32) -> Results {
+    results_with(name, cases, variants, (scale, seeds), &[])
+}
+
+/// As [`results`], with the settings `set` at a scale and for a number of seeds.
+fn results_with(name: &str, cases: &[&str], variants: &[&str], (scale, seeds): (f64, u32), set: &[&str]) -> Results {
     let file = shipped::find(shipped::EXPERIMENTS, name).expect("it is shipped");
     let experiment = Experiment::parse(file.file, file.text).expect("a valid experiment");
     let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
@@ -21,6 +26,7 @@ pub fn results(name: &str, cases: &[&str], variants: &[&str], scale: f64, seeds:
         scale: Some(scale),
         cases: owned(cases),
         variants: owned(variants),
+        set: owned(set),
         ..Options::default()
     };
     let plan = Plan::new(experiment, &options).expect("a valid plan");
@@ -146,4 +152,33 @@ fn what_one_guest_of_a_fair_group_does_not_get_the_other_gets() {
     let other = results.background[0].counters["cpu_permille"] / 10.0;
     assert!((amqp.counters["cpu_permille"] / 10.0 - own).abs() < 0.1, "{own} %");
     assert!((390.0..=400.0).contains(&(own + other)), "{own} % and {other} %");
+}
+
+#[test]
+fn a_guest_whose_threads_start_on_one_pcpu_stays_there_next_to_busy_ones() {
+    // Published are 80 and 320 %: one guest has four fifths of the pCPU on which it stands.
+    let share = |case: &str| {
+        let results = results("cgroup-imbalance", &[case], &["directed-yield"], 0.02, 1);
+        results.cases[0].counters["cpu_permille"] / 10.0
+    };
+    let (stacked, placed) = (share("stacked"), share("groups"));
+    assert!((70.0..82.0).contains(&stacked), "{stacked} %");
+    assert!(placed > 150.0, "{placed} %");
+}
+
+#[test]
+fn a_build_that_reads_its_sources_from_a_disk_takes_longer_by_the_reads() {
+    let elapsed = |latency: &str| {
+        let set = [latency, "vm.build.kernbench.cold=true"];
+        let results = results_with("kernbench-overcommit", &["1x"], &["ticket"], (0.01, 1), &set);
+        results.cases[0].mean.expect("a time")
+    };
+    // 31 files: 19 sources, and their share of 1200 headers and 8 makefiles. Times are of a full build.
+    let (fast, slow) = (
+        elapsed("vm.build.disk_latency=1us"),
+        elapsed("vm.build.disk_latency=8ms"),
+    );
+    let reads = 31.0 * 0.008 / 0.01;
+    assert!(slow > fast + 0.2 * reads, "{slow} s, {fast} s with a fast disk");
+    assert!(slow < fast + 1.2 * reads, "{slow} s, {fast} s with a fast disk");
 }

@@ -78,13 +78,26 @@ pub struct Vm {
     pub bare_metal: bool,
 }
 
-/// What the VMM of a guest does besides its devices.
+/// What the VMM of a guest does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VmmConfig {
+    /// The disk of the guest. `None` if it has none, and all files are in the page cache.
+    pub disk: Option<DiskConfig>,
     /// Time between two wakeups of the VMM's main thread, in nanoseconds. `None` if it never wakes by itself.
     pub period_ns: Option<u64>,
     /// What live migrations copy of the guest.
     pub migrated: Migrated,
+}
+
+/// A disk behind a guest's block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskConfig {
+    /// Time from a request's arrival at the disk to its first byte: seek and rotation, or that of flash. Nanoseconds.
+    pub latency_ns: u64,
+    /// Requests that the disk works on at a time, at least 1. The others wait in the guest's queue.
+    pub depth: u32,
+    /// Bytes that the disk transfers in a second, one request after another. At least 1.
+    pub bytes_per_second: u64,
 }
 
 /// When a VM is on its host.

@@ -54,7 +54,7 @@ pub use self::core::failure::{CallOff, Failure};
 pub use books::audit::Fate;
 pub use books::convoy::Convoy;
 pub use books::timeline;
-pub use config::{Config, Group, HostTask, Stay, Vm, VmmConfig};
+pub use config::{Config, DiskConfig, Group, HostTask, Stay, Vm, VmmConfig};
 pub use guests::cpu::SimCpu;
 pub use guests::lock::{SimLock, lock_kind};
 pub use guests::machine::{SimContext, SimMachine};

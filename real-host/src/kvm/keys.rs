@@ -149,6 +149,7 @@ fn of_guest(vm: &Vm, is_stock: bool) -> Vec<(&'static str, &'static str)> {
         "starts_cpus" if waits_for_sipi => "the VMM starts all CPUs of a guest at once";
         "apic_inhibits" if !apic_inhibits.is_empty() => "KVM finds the reasons itself";
         "cpu_pm" if cpu_pm && !passes_halts() => "this host's KVM cannot pass HLT and PAUSE through to a guest";
+        "disk_latency" if vm.vmm.disk.is_some() => "the VMM gives its guests no disk";
         "nic" if nic != Nic::Vhost => NETWORK;
         "boot.exits" if exits => "the VMM emulates no PCI configuration space";
         "workload" if network => NETWORK;

@@ -57,6 +57,9 @@ impl<M: Machine> Build<M> {
     /// Runs the whole build, once or forever.
     pub(super) fn top(&self, os: &Os<M>) {
         os.wait_for_cpus();
+        if self.cold {
+            self.mix.on_disk().for_each(|file| os.drop_cached(file));
+        }
         os.begin();
         self.build(os);
         os.done(None);
@@ -104,7 +107,7 @@ impl<M: Machine> Build<M> {
         for script in 0..files::SCRIPT_COUNT {
             let script = FileId(files::SCRIPTS + script);
             os.open(script, DEPTH);
-            os.read(4);
+            os.read_file(script, 4);
             os.close(script);
         }
         let units = self.mix.units_of(directory);

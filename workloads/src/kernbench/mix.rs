@@ -129,6 +129,8 @@ pub(super) const SHELL_VMAS: u32 = 22;
 pub(super) struct Mix {
     /// Compile units of this build.
     pub(super) units: u32,
+    /// Compile units of a full build.
+    full: u32,
     /// Directories of this build.
     pub(super) directories: u32,
     /// User time of a full build divided by its units, in nanoseconds, scaled so that its share outside [`SERIAL`] is
@@ -170,6 +172,7 @@ impl Mix {
         let serial = parameters.serial_share.clamp(0.0, 1.0);
         Mix {
             units,
+            full: parameters.units.max(1),
             directories: units.div_ceil(UNITS_PER_DIRECTORY),
             unit_ns: unit_ns * ((1.0 - serial) / (1.0 - SERIAL)),
             serial_unit_ns: unit_ns * (serial / SERIAL),
@@ -199,6 +202,18 @@ impl Mix {
 
     fn ns(&self, share: f64) -> u64 {
         (self.unit_ns * share) as u64
+    }
+
+    /// The files that a cold build finds on the disk: the units' sources, and of makefiles and headers, which units
+    /// share, as large a part as this build is of a full one.
+    pub(super) fn on_disk(&self) -> impl Iterator<Item = FileId> + use<> {
+        let (units, full) = (self.units, self.full);
+        let scripts = files::SCRIPTS..files::SCRIPTS + files::SCRIPT_COUNT;
+        let shared = scripts.chain(files::HEADERS..files::HEADERS + files::HEADER_COUNT);
+        let upto = move |count: u32| u64::from(count) * u64::from(units) / u64::from(full);
+        let shared = (0..).zip(shared).filter(move |(at, _)| upto(at + 1) > upto(*at));
+        let sources = (0..units.min(files::UNIT_COUNT)).map(|unit| files::UNITS + unit);
+        shared.map(|(_, file)| file).chain(sources).map(FileId)
     }
 
     /// User time of a directory's make.
@@ -345,6 +360,17 @@ mod tests {
         assert_eq!(full.directory_ns(3), tenth.directory_ns(3));
         let ratio = full.final_ns() as f64 / tenth.final_ns() as f64;
         assert!((ratio - 10.0).abs() < 1e-6, "{ratio}");
+    }
+
+    #[test]
+    fn a_cold_build_finds_its_share_of_the_tree_on_the_disk() {
+        for (scale, files) in [(1.0, 1_900 + 1_208), (0.1, 190 + 120), (0.01, 19 + 12)] {
+            let mix = Mix::new(&Kernbench {
+                scale,
+                ..Kernbench::default()
+            });
+            assert_eq!(mix.on_disk().count(), files, "{scale}");
+        }
     }
 
     #[test]

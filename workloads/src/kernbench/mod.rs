@@ -1,4 +1,5 @@
-//! kernbench: a parallel build of the Linux kernel from scratch, sources in the page cache.
+//! kernbench: a parallel build of the Linux kernel from scratch, with the sources in the page cache or, as in the first
+//! run of `kernbench -f`, on a disk.
 //!
 //! A top make starts one make for each directory, which compiles the directory's units and then links them. The top
 //! make links everything. Job slots are tokens: one comes with each make, and the others go through a pipe, GNU make's
@@ -50,6 +51,11 @@ pub struct Kernbench {
     pub unit_tools: u32,
     /// The guest builds again and again, so that the other guests stay loaded. The first build is the result.
     pub repeat: bool,
+    /// The first build finds sources, headers and makefiles on the guest's disk only, as after the guest's boot.
+    ///
+    /// Default off. Programs and libraries are in the page cache. Each file takes one request of the disk: what finds
+    /// it there, directories and inodes, takes none.
+    pub cold: bool,
     /// File system of the disk with sources and results.
     ///
     /// Default plain, with which the user times of the published builds were calibrated.
@@ -67,6 +73,7 @@ impl Default for Kernbench {
             unit_faults: mix::UNIT_FAULTS,
             unit_tools: mix::TOOLS_MIN,
             repeat: false,
+            cold: false,
             format: Format::Plain,
         }
     }
@@ -92,6 +99,7 @@ pub(crate) struct Build<M: Machine> {
     mix: Mix,
     jobs: u32,
     repeat: bool,
+    cold: bool,
     format: Format,
     /// Pipes that no compilation uses.
     pipes: UserLock<Vec<u32>, M>,
@@ -108,6 +116,7 @@ impl Load for Kernbench {
             mix: Mix::new(self),
             jobs,
             repeat: self.repeat,
+            cold: self.cold,
             format: self.format,
             pipes: UserLock::new((1..=jobs).rev().collect()),
         })

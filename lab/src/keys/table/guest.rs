@@ -99,6 +99,12 @@ pub(super) static GUEST: &[Key] = &[
     key("vm.*.vcpus_wait", vm!(Flag, host.vcpus_wait)).note("It needs a time `from` at which the VMM starts the guest."),
     key("vm.*.until", vm!(OptionalNanos, until_ns)).note("\"auto\" keeps it. Such a guest is not measured."),
     key("vm.*.vmm_period", vm!(OptionalNanos, vmm_period_ns)),
+    key("vm.*.disk_latency", vm!(OptionalNanos, disk.latency_ns))
+        .note("Not with bare_metal, inside, until or migrations. What is read from it: kernbench.cold."),
+    key("vm.*.disk_depth", vm!(U32, disk.depth)).range(1.0, 256.0).unit("requests"),
+    key("vm.*.disk_rate", vm!(U32, disk.mib_per_second))
+        .range(1.0, 1e6)
+        .unit("MiB/s"),
     key("vm.*.memory", vm!(OptionalU32, memory_mib))
         .range(1.0, 67_108_864.0)
         .unit("MiB"),

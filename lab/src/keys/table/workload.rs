@@ -72,6 +72,7 @@ pub(super) static WORKLOAD: &[Key] = &[
     key("vm.*.kernbench.unit_faults", workload!(Kernbench, U32, unit_faults)).range(0.0, 1e6),
     key("vm.*.kernbench.unit_tools", workload!(Kernbench, U32, unit_tools)).range(3.0, 7.0),
     key("vm.*.kernbench.repeat", workload!(Kernbench, Flag, repeat)),
+    key("vm.*.kernbench.cold", workload!(Kernbench, Flag, cold)).note("It needs disk_latency."),
     key("vm.*.kernbench.file_system", workload!(Kernbench, Choice, format))
         .note("\"plain\" has one journal lock and no other locks of its own."),
     key("vm.*.pgbench.clients", workload!(Pgbench, U32, clients)).range(1.0, 1e4),

@@ -9,6 +9,7 @@ use holdfast_machine::Picos;
 use crate::books::happened::Happened;
 use crate::core::cause::Cause;
 use crate::engine::Engine;
+use crate::events::disk;
 use crate::events::siblings::{computed, stretch};
 use crate::parts::hardware::exit_cause;
 use crate::parts::pcpu::{Activity, Handler, Interrupted};
@@ -151,6 +152,9 @@ impl Engine {
                 if self.tasks.is_network_thread(id) {
                     return self.run_network_thread(pcpu, id);
                 }
+                if self.tasks.is_disk_thread(id) {
+                    return disk::run_thread(self, pcpu, id);
+                }
                 let until = rest.map(|rest| Nanos((now + rest).nanos()));
                 self.step_host(pcpu, Event::Task(TaskEvent::Sleeps { pcpu, until }));
             }
@@ -215,6 +219,9 @@ impl Engine {
         }
         if self.tasks.is_network_thread(task) {
             return self.run_network_thread(pcpu, task);
+        }
+        if self.tasks.is_disk_thread(task) {
+            return disk::run_thread(self, pcpu, task);
         }
         let in_vmm = self.tasks.in_vmm.get(&task).map(|work| work.remaining);
         let ordinary = self.tasks.all.get(&task).map(|task| task.remaining);

@@ -5,6 +5,7 @@
 pub mod apic;
 pub mod bare_metal;
 pub mod commands;
+pub mod disk;
 pub mod exits;
 pub mod iommu;
 pub mod migration;

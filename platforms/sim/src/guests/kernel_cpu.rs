@@ -168,9 +168,9 @@ unsafe impl Cpu for SimCpu {
         if self.handle.ring_nic(port) {
             return;
         }
-        // The host kernel has the doorbell of a network device. All other ports are the VMM's.
+        // The host kernel has the doorbells of network and block devices. All other ports are the VMM's.
         let exit = match port {
-            virtio::NOTIFY_PORT => Exit::PortWrite { port, value },
+            virtio::NOTIFY_PORT | virtio::DISK_NOTIFY_PORT => Exit::PortWrite { port, value },
             _ if self.is_native() => return,
             _ => Exit::Userspace,
         };

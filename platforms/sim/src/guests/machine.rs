@@ -96,6 +96,13 @@ unsafe impl Machine for SimMachine {
         has.then(|| &*self.fixed().memory.network)
     }
 
+    fn disk(&self) -> Option<&holdfast_abi::virtio::Disk> {
+        let has = self
+            .handle
+            .with(|engine| engine.tasks.disks.iter().any(|disk| disk.vm == self.vm));
+        has.then(|| &*self.fixed().memory.disk)
+    }
+
     fn new_context(&self, body: Body) -> SimContext {
         let stack = self.handle.with(|engine| engine.flows.stacks.take());
         let handle = self.handle;

@@ -1,4 +1,4 @@
-//! Guest memory that the host writes: steal-time records, PV EOI words, and the rings of the network device.
+//! Guest memory that the host writes: steal-time records, PV EOI words, and the rings of its devices.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,6 +23,8 @@ pub struct SharedMemory {
     pub pv_eoi: Box<[Cell<u8>]>,
     /// The rings of the network device.
     pub network: Box<virtio::Network>,
+    /// The ring of the block device.
+    pub disk: Box<virtio::Disk>,
     /// Faults planted by tests.
     faults: PvFaults,
     /// For a planted fault: the index of the record whose state byte is cleared late, by vCPU.
@@ -36,6 +38,7 @@ impl SharedMemory {
             steal_time: (0..vcpus).map(|_| StealTime::default()).collect(),
             pv_eoi: vec![Cell::new(0); vcpus].into(),
             network: Box::default(),
+            disk: Box::default(),
             faults,
             torn: vec![Cell::new(None); vcpus].into(),
         }

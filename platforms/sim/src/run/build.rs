@@ -28,6 +28,7 @@ use crate::parts::hardware::{Hardware, Part};
 use crate::parts::vcpu::Vcpu;
 use crate::parts::vm::{FixedPart, LockTables, Progress, Settings, Vm, Watched};
 use crate::tasks::HostTasks;
+use crate::tasks::disk::Disk;
 use crate::tasks::native::Native;
 use crate::tasks::network::Network;
 use crate::tasks::noise;
@@ -138,6 +139,7 @@ fn add_guests(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<T
             });
         }
         check_stay(vm, config)?;
+        check_disk(vm, config)?;
         // An inner host has the guests inside of its own.
         if vm.bare_metal || vm.inside.is_some() {
             continue;
@@ -183,14 +185,32 @@ fn check_stay(vm: &VmConfig, config: &Config) -> Result<(), Failure> {
     Err(invalid(&format!("{} {why}, and cannot come and go", vm.name)))
 }
 
-/// Adds the host tasks: the threads of network devices, the configured tasks, VMMs and the host kernel's threads. The
-/// bare-metal kernel's come later.
+/// Checks that `vm` can have its disk, whose requests stay where they are.
+fn check_disk(vm: &VmConfig, config: &Config) -> Result<(), Failure> {
+    let why = if vm.vmm.disk.is_none() {
+        return Ok(());
+    } else if vm.bare_metal {
+        "is bare metal"
+    } else if vm.inside.is_some() {
+        "runs inside of another guest"
+    } else if vm.stay.until_ns.is_some() {
+        "goes"
+    } else if config.migration.is_some() {
+        "migrates"
+    } else {
+        return Ok(());
+    };
+    Err(invalid(&format!("{} {why}, and cannot have a disk", vm.name)))
+}
+
+/// Adds the host tasks: the threads of network devices and disks, the configured tasks, VMMs and the host kernel's
+/// threads. The bare-metal kernel's come later.
 fn add_tasks(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<HostTasks, Failure> {
     let bare_metal = config.vms.iter().find(|vm| vm.bare_metal);
     let parent = bare_metal.map(|vm| group_of(groups, &vm.group)).transpose()?;
     let native = native(config, host, parent.flatten())?;
     let mut all = BTreeMap::new();
-    let mut networks = Vec::new();
+    let (mut networks, mut disks) = (Vec::new(), Vec::new());
     for (vm, number) in in_order(config)
         .zip(0..)
         .filter(|(vm, _)| !vm.bare_metal && vm.inside.is_none())
@@ -199,6 +219,11 @@ fn add_tasks(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<Ho
             let network = Network::new(host, VmId(number), vm.host.nic)?;
             all.extend(network.threads());
             networks.push(network);
+        }
+        if let Some(disk) = vm.vmm.disk {
+            let disk = Disk::new(host, VmId(number), disk)?;
+            all.extend([disk.task()]);
+            disks.push(disk);
         }
     }
     for task in &config.tasks {
@@ -232,6 +257,7 @@ fn add_tasks(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<Ho
         in_vmm: BTreeMap::new(),
         vmms,
         networks,
+        disks,
         native,
     })
 }

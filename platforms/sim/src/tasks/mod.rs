@@ -1,6 +1,7 @@
-//! Host tasks other than vCPUs, and what runs in them: the host kernel's own threads, VMMs, network devices, and the
-//! threads of a kernel on the machine itself.
+//! Host tasks other than vCPUs, and what runs in them: the host kernel's own threads, VMMs, network devices, disks, and
+//! the threads of a kernel on the machine itself.
 
+pub mod disk;
 pub mod native;
 pub mod network;
 pub mod noise;
@@ -12,6 +13,7 @@ use std::collections::BTreeMap;
 use holdfast_host::{TaskId, VcpuId, VmId};
 use holdfast_machine::Picos;
 
+use crate::tasks::disk::Disk;
 use crate::tasks::native::Native;
 use crate::tasks::network::Network;
 use crate::tasks::task::Task;
@@ -29,7 +31,7 @@ pub struct DeviceWork {
 /// Host tasks other than vCPUs.
 #[derive(Debug)]
 pub struct HostTasks {
-    /// Tasks that compute and sleep, the host kernel's threads and those of network devices included.
+    /// Tasks that compute and sleep, the host kernel's threads and those of devices included.
     pub all: BTreeMap<TaskId, Task>,
     /// vCPU threads in the VMM's user space.
     pub in_vmm: BTreeMap<TaskId, DeviceWork>,
@@ -37,6 +39,8 @@ pub struct HostTasks {
     pub vmms: BTreeMap<TaskId, Vmm>,
     /// The guests' network devices.
     pub networks: Vec<Network>,
+    /// The guests' disks.
+    pub disks: Vec<Disk>,
     /// The bare-metal kernel, if there is one: its threads are host tasks.
     pub native: Option<Native>,
 }
@@ -66,6 +70,11 @@ impl HostTasks {
     /// Whether `task` is a thread of a network device.
     pub fn is_network_thread(&self, task: TaskId) -> bool {
         self.networks.iter().any(|network| network.has(task))
+    }
+
+    /// Whether `task` is the I/O thread of a disk.
+    pub fn is_disk_thread(&self, task: TaskId) -> bool {
+        self.disks.iter().any(|disk| disk.thread == task)
     }
 
     /// The index of the network device that is assigned to `vm`, if there is one.

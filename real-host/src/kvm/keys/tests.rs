@@ -25,7 +25,11 @@ const REFUSED: &[&str] = &[
     "burst",
     "cpu_pm",
     "dirty_rate",
+    "disk_depth",
+    "disk_latency",
+    "disk_rate",
     "inside",
+    "kernbench.cold",
     "memory",
     "netperf.transactions",
     "nic",
@@ -125,6 +129,10 @@ fn effect(key: &Key) -> Effect {
     let parts: Vec<&str> = key.path.split('.').collect();
     let mut common = Vec::new();
     match parts[..] {
+        ["vm", _, "kernbench", "cold"] => {
+            common.extend(["vm.guest.workload=\"kernbench\"", "vm.guest.disk_latency=\"9 ms\""].map(str::to_owned));
+        }
+        ["vm", _, "disk_depth" | "disk_rate"] => common.push("vm.guest.disk_latency=\"9 ms\"".to_owned()),
         ["vm", _, workload, _] => common.push(format!("vm.guest.workload=\"{workload}\"")),
         ["vm", _, "shares" | "quota" | "period" | "vcpu_quota" | "vcpu_period"] => {
             common.push("vm.guest.cgroup=\"own-with-vcpu-groups\"".to_owned());
@@ -132,6 +140,7 @@ fn effect(key: &Key) -> Effect {
         ["vm", _, "burst"] => {
             common.extend(["vm.guest.cgroup=\"own\"", "vm.guest.quota=\"10 ms\""].map(str::to_owned));
         }
+        ["vm", _, "vcpus_wait"] => common.push("vm.guest.from=\"9 ms\"".to_owned()),
         ["group", _, "burst"] => common.push("group.other.quota=\"10 ms\"".to_owned()),
         ["vm", _, "memory" | "dirty_rate"] | ["host", "migration", "auto_converge"] => {
             common.extend(["host.migration.every=\"9 ms\"", "host.migration.bandwidth=10"].map(str::to_owned));
@@ -140,7 +149,6 @@ fn effect(key: &Key) -> Effect {
             common.push("host.migration.every=\"9 ms\"".to_owned());
         }
         ["host", "avic" | "x2avic"] => {
-        ["vm", _, "vcpus_wait"] => common.push("vm.guest.from=\"9 ms\"".to_owned()),
             common.extend(["machine.profile=\"carrizo-4\"", "machine.cpu=\"zen4\""].map(str::to_owned));
         }
         ["host", "idle_hlt" | "avic_hybrid"] => {

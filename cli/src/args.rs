@@ -436,6 +436,10 @@ pub struct TraceArgs {
     /// Length of the recording in virtual time [default: 60 ms]
     #[arg(long = "for", value_name = "TIME", allow_hyphen_values = true)]
     pub span: Option<String>,
+    /// Write no timeline, but a recording of the whole run as a real host would make it, to a new folder: for `holdfast
+    /// import`, `holdfast advise` and `holdfast capacity`
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["from", "span", "out", "svg"])]
+    pub recording: Option<PathBuf>,
     /// Write the timeline to PLACE/EXPERIMENT-CASE-VARIANT-SEED.pftrace, or to a file that ends in .pftrace [default:
     /// to a file of that name here]
     #[arg(long, value_name = "PLACE")]

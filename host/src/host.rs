@@ -157,6 +157,14 @@ impl Host {
         Nanos(self.wings.threads.sched.ran(task, now.0))
     }
 
+    /// Returns whether `task` sleeps, has not started, or has ended.
+    ///
+    /// # Panics
+    /// If there is no such task.
+    pub fn is_asleep(&self, task: TaskId) -> bool {
+        self.wings.threads.sched.is_asleep(task)
+    }
+
     /// Returns how long `pcpu` has had nothing to run until `now`.
     ///
     /// # Panics

@@ -1,10 +1,11 @@
 //! `holdfast trace`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use holdfast_lab::file;
+use holdfast_lab::file::{self, WriteError};
 use holdfast_lab::options::Options;
 use holdfast_lab::plan::Plan;
+use holdfast_lab::replay::{self, ReplayError};
 use holdfast_lab::rerun;
 use holdfast_lab::run::Failure;
 use holdfast_lab::trace::{self, Reason, TraceError, Traced, Wanted, milliseconds};
@@ -12,10 +13,11 @@ use serde::Serialize;
 
 use crate::Done;
 use crate::args::{Format, TraceArgs, VERSION};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::experiment;
 use crate::output::{self, note, say};
 use crate::progress::Bar;
+use crate::refused::Refused;
 use crate::signal;
 
 /// Schema of the description of a recording.
@@ -55,6 +57,9 @@ pub fn trace(args: &TraceArgs) -> Result<Done> {
         ..Options::default()
     };
     let plan = experiment::plan(&args.experiment, &options)?;
+    if let Some(folder) = &args.recording {
+        return recording(&plan, folder);
+    }
     let wanted = Wanted {
         from: args.from.clone(),
         span: args.span.clone(),
@@ -96,6 +101,40 @@ pub fn trace(args: &TraceArgs) -> Result<Done> {
         say!("replay with version {VERSION}: {replay}");
         return Ok(Done::Failed);
     }
+    Ok(Done::Whole)
+}
+
+/// Writes what a recording of the simulated host would be to the new folder `folder`.
+fn recording(plan: &Plan, folder: &Path) -> Result<Done> {
+    if folder.exists() {
+        return Err(Refused::instead(folder.display().to_string(), "a folder that does not exist yet").into());
+    }
+    let mut config = plan.cells[0].config.clone();
+    config.seed = plan.seeds[0];
+    let (call_off, bar) = (signal::call_off()?, Bar::uncounted("recording"));
+    let recorded = bar.while_beating(call_off, || replay::recording(&config, call_off));
+    drop(bar);
+    let (outcome, files) = match recorded {
+        Err(ReplayError::Run(Failure::CalledOff)) => {
+            say!("incomplete: interrupted before the run's end; nothing is written");
+            return Ok(Done::Interrupted);
+        }
+        Err(error) => return Err(Error::Failed(error.to_string())),
+        Ok(recorded) => recorded,
+    };
+    for (name, text) in &files {
+        let path = folder.join(name);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(WriteError::of(parent))?;
+        }
+        file::write(&path, text.as_bytes())?;
+    }
+    note!(
+        "recording of {}: {}; see `holdfast import {}`",
+        milliseconds(outcome.end_ns),
+        folder.display(),
+        folder.display()
+    );
     Ok(Done::Whole)
 }
 

@@ -311,6 +311,11 @@ impl Scheduler {
         self.threads[task].run_delay
     }
 
+    /// Returns whether `task` sleeps, has not started, or has ended.
+    pub(crate) fn is_asleep(&self, task: TaskId) -> bool {
+        matches!(self.threads[task].state, ThreadState::Sleeping | ThreadState::Dead)
+    }
+
     /// Returns how long `task` has run until `now`. Nanoseconds.
     pub(crate) fn ran(&self, task: TaskId, now: u64) -> u64 {
         let thread = &self.threads[task];

@@ -6,9 +6,12 @@ use std::collections::HashMap;
 
 use holdfast_machine::Time;
 use holdfast_recordings::event::{Event, Left, Name, Tid, What};
-use holdfast_recordings::hosts::{Beside, VmFiles};
+use holdfast_recordings::hosts::names::is_vcpu;
 use holdfast_sim::Cause;
-use holdfast_sim::timeline::{Doing, Happening, Place, Span, Thread, Timeline, Track, VcpuTimeline};
+use holdfast_sim::timeline::{Doing, Happening, Place, Span, TaskTimeline, Thread, Timeline, Track, VcpuTimeline};
+
+use super::ids::{TASKS, thread_id};
+use super::tasks;
 
 /// Reasons of exits as VMX numbers them (SDM volume 3, appendix C).
 const INTERRUPT: u32 = 1;
@@ -25,43 +28,6 @@ const NESTED_FAULT: u32 = 48;
 /// The hypercall that kicks a vCPU (`KVM_HC_KICK_CPU`).
 const KICK: u64 = 5;
 
-/// Returns the process of guest `vm`.
-pub fn process(vm: u32) -> Tid {
-    1000 * (vm + 1)
-}
-
-/// Returns the thread ID of `thread`.
-pub fn thread_id(timeline: &Timeline, thread: Thread) -> Tid {
-    match thread {
-        Thread::Vcpu(vcpu) | Thread::Poll(vcpu) => {
-            let vcpu = &timeline.vcpus[vcpu as usize];
-            process(vcpu.vm) + 1 + vcpu.number
-        }
-        Thread::Task(task) => 50 + task,
-        Thread::Idle => 0,
-    }
-}
-
-/// Returns what files beside the recording would say: the process of each vCPU, and the names of the guests. Threads
-/// of the guest `others` are the host's own.
-pub fn beside(timeline: &Timeline, others: Option<u32>) -> Beside {
-    let mut beside = Beside::default();
-    for (index, vcpu) in (0..).zip(&timeline.vcpus) {
-        if Some(vcpu.vm) != others {
-            let thread = thread_id(timeline, Thread::Vcpu(index));
-            beside.processes.insert(thread, process(vcpu.vm));
-        }
-    }
-    for (vm, name) in (0..).zip(&timeline.vms).filter(|(vm, _)| Some(*vm) != others) {
-        let files = VmFiles {
-            name: Some(name.clone()),
-            ..VmFiles::default()
-        };
-        beside.vms.insert(process(vm), files);
-    }
-    beside
-}
-
 /// Returns the events that a real host would have recorded, in the order of time. The vCPUs of the guest `others` are
 /// threads of the host itself.
 pub fn events(timeline: &Timeline, others: Option<u32>) -> Vec<Event> {
@@ -73,6 +39,9 @@ pub fn events(timeline: &Timeline, others: Option<u32>) -> Vec<Event> {
             writer.guest(vcpu);
             writer.halts(vcpu);
         }
+    }
+    for task in &timeline.tasks {
+        writer.task(task);
     }
     writer.sends();
     writer.rows.sort_by_key(|(ps, order, _)| (*ps, *order));
@@ -131,7 +100,12 @@ impl<'t> Writer<'t> {
     fn name(&self, tid: Tid) -> Name {
         match tid {
             0 => Name::from("swapper"),
-            1..1000 => Name::from("task"),
+            1..1000 => {
+                let task = self.task_of(tid - TASKS);
+                // A task may have any name, and is no vCPU.
+                let name = task.map(|task| task.name.as_str()).filter(|name| !is_vcpu(name));
+                Name::from(name.unwrap_or("task"))
+            }
             _ if Some(tid / 1000 - 1) == self.others => Name::from("thread"),
             _ => Name::from(format!("CPU {}/KVM", tid % 1000 - 1).as_str()),
         }
@@ -198,25 +172,51 @@ impl<'t> Writer<'t> {
     }
 
     fn switches(&mut self, index: usize) {
-        let mut before: Option<u32> = None;
+        let mut before = Thread::Idle;
         let mut prev = 0;
         for span in &self.timeline.pcpus[index].threads {
             let next = thread_id(self.timeline, span.what);
             let ps = span.start.0;
             if next != prev {
                 if prev != 0 {
-                    let left = before.map_or(Left::Asleep, |vcpu| left(self.vcpu(vcpu), ps));
-                    self.switch(ps, index, (prev, left), 0);
+                    self.switch(ps, index, (prev, self.left(before, ps)), 0);
                 }
                 if next != 0 {
                     self.switch(ps, index, (0, Left::Ready), next);
                 }
             }
             prev = next;
-            before = match span.what {
-                Thread::Vcpu(vcpu) | Thread::Poll(vcpu) => Some(vcpu),
-                Thread::Task(_) | Thread::Idle => None,
+            before = span.what;
+        }
+    }
+
+    fn task_of(&self, number: u32) -> Option<&'t TaskTimeline> {
+        self.timeline.tasks.iter().find(|task| task.number == number)
+    }
+
+    /// Returns what becomes of `thread` when it leaves its pCPU at `at`.
+    fn left(&self, thread: Thread, at: u64) -> Left {
+        match thread {
+            Thread::Vcpu(vcpu) | Thread::Poll(vcpu) => left(self.vcpu(vcpu), at),
+            Thread::Task(task) => match self.task_of(task) {
+                Some(task) if !tasks::is_asleep(task, at) => Left::Ready,
+                _ => Left::Asleep,
+            },
+            Thread::Idle => Left::Asleep,
+        }
+    }
+
+    /// Wakeups of a host task.
+    fn task(&mut self, task: &TaskTimeline) {
+        let woken = thread_id(self.timeline, Thread::Task(task.number));
+        for (at, index) in tasks::wakeups(self.timeline, task) {
+            let what = What::Waking {
+                woken,
+                name: self.name(woken),
+                target: self.timeline.pcpus[index].number,
+                queued: false,
             };
+            self.row(at, Order::Wake, index, self.on(index, at), what);
         }
     }
 

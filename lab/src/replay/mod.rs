@@ -1,12 +1,18 @@
 //! Recorded guests again, on a simulated host.
 //!
 //! `experiment.rs` writes the experiment that has them, `costs.rs` says what the simulated host charges, `events.rs`
-//! writes down what a real host would have recorded of it, and `check.rs` compares that with the recording.
+//! writes down what a real host would have recorded of it (`ids.rs` numbers its threads, `tasks.rs` follows those that
+//! are no vCPUs), and `check.rs` compares that with the recording. `folder.rs` makes a
+//! recording of any simulated host, whose events `text.rs` prints.
 
 mod check;
 mod costs;
 mod events;
 mod experiment;
+mod folder;
+mod ids;
+mod tasks;
+mod text;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,8 +28,10 @@ use holdfast_workloads::{RecordedHost, Workload};
 
 pub use check::{Check, GuestCheck, Pair, SHARE, SHARE_OF_WANTED, VcpuCheck, check};
 pub use costs::forgive;
-pub use events::{beside, events, process, thread_id};
+pub use events::events;
 pub use experiment::{EXPECTED, HOST_THREADS, experiment, fill, listed};
+pub use folder::{File, recording};
+pub use ids::{beside, process, thread_id};
 
 use crate::diagnostic::Problems;
 use crate::experiment::Experiment;

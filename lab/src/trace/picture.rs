@@ -169,8 +169,8 @@ impl Artist<'_> {
             Thread::Vcpu(vcpu) => self.vcpu(vcpu),
             Thread::Poll(vcpu) => format!("polls for {}", self.vcpu(vcpu)),
             Thread::Task(task) => {
-                let name = self.0.tasks.iter().find(|(number, _)| *number == task);
-                name.map_or_else(|| format!("task {task}"), |(_, name)| format!("task {name}"))
+                let name = self.0.tasks.iter().find(|known| known.number == task);
+                name.map_or_else(|| format!("task {task}"), |known| format!("task {}", known.name))
             }
             Thread::Idle => "idle".to_owned(),
         }

@@ -364,3 +364,30 @@ fn waits_for_the_next_exit_grow_under_lazy_preemption() {
     let (full, lazy) = (until_exit("full"), until_exit("lazy"));
     assert!(lazy > 4 * full.max(1), "{full} and {lazy} ns");
 }
+
+/// A host task computes for 2 ms and sleeps for 3 ms.
+#[test]
+fn host_tasks_sleep_as_long_as_configured_and_have_no_pcpu_meanwhile() {
+    let text = include_str!("misconfigured/own-threads.toml");
+    let experiment = Experiment::parse("own-threads.toml", text).expect("a valid experiment");
+    let plan = Plan::new(experiment, &Options::default()).unwrap_or_else(|problems| panic!("{problems}"));
+    let (_, timeline) = record(&plan.cells[0].config);
+    let task = timeline
+        .tasks
+        .iter()
+        .find(|task| task.name == "web-io")
+        .expect("it is configured");
+    let whole: Vec<&Span<()>> = task.sleeps.iter().filter(|sleep| sleep.end < timeline.to).collect();
+    assert!(whole.len() > 10, "{} sleeps", whole.len());
+    let spans = timeline.pcpus.iter().flat_map(|pcpu| &pcpu.threads);
+    let runs: Vec<_> = spans.filter(|span| span.what == Thread::Task(task.number)).collect();
+    for sleep in whole {
+        let us = ns(sleep) / 1000;
+        assert!((2_990..=3_100).contains(&us), "{us} us");
+        // It leaves its pCPU a switch after it has gone to sleep.
+        let runs = runs
+            .iter()
+            .filter(|run| run.start >= sleep.start && run.start < sleep.end);
+        assert_eq!(runs.count(), 0, "it runs while it sleeps");
+    }
+}

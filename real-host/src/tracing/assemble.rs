@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use holdfast_machine::Time;
 use holdfast_sim::Cause;
 use holdfast_sim::timeline::{
-    Doing, Flow, Happening, Moment, Open, PcpuTimeline, Place, Thread, Timeline, Track, VcpuTimeline,
+    Doing, Flow, Happening, Moment, Open, PcpuTimeline, Place, TaskTimeline, Thread, Timeline, Track, VcpuTimeline,
 };
 
 use super::line::{Event, Line, parse};
@@ -232,6 +232,11 @@ impl Assembly<'_> {
                 places: vcpu.place.finish(end, from, to),
                 doings: vcpu.doing.finish(end, from, to),
             });
+        let tasks = self.tasks.into_iter().map(|(number, name)| TaskTimeline {
+            number,
+            name,
+            sleeps: Vec::new(),
+        });
         Timeline {
             from,
             to,
@@ -241,7 +246,7 @@ impl Assembly<'_> {
             pcpus: pcpus.collect(),
             vcpus: vcpus.collect(),
             vms,
-            tasks: self.tasks.into_iter().collect(),
+            tasks: tasks.collect(),
             moments: self.moments,
         }
     }
@@ -314,7 +319,8 @@ mod tests {
         assert_eq!(doings, expected);
         let threads: Vec<_> = timeline.pcpus[0].threads.iter().map(|span| span.what).collect();
         assert_eq!(threads, [Thread::Vcpu(0), Thread::Task(99)]);
-        assert_eq!(timeline.tasks, [(99, "make -j".to_owned())]);
+        let tasks = timeline.tasks.iter().map(|task| (task.number, task.name.as_str()));
+        assert_eq!(tasks.collect::<Vec<_>>(), [(99, "make -j")]);
         let moments: Vec<_> = timeline
             .moments
             .iter()

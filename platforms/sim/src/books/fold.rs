@@ -61,6 +61,11 @@ impl Books {
         }
     }
 
+    /// Returns whether a timeline is recorded.
+    pub fn is_recording(&self) -> bool {
+        self.timeline.is_some()
+    }
+
     /// Records a timeline from now on.
     pub fn record(&mut self, recorder: Recorder) {
         self.timeline = Some(Box::new(recorder));

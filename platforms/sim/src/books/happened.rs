@@ -51,6 +51,8 @@ pub enum Happened<'a> {
     Chosen { pcpu: PcpuId, run: Run },
     /// `pcpu` executes host code from now on, or no longer.
     HostRuns { pcpu: PcpuId, executes: bool },
+    /// The host has handled an event, and may have woken tasks or put them to sleep. Only a timeline is told.
+    HostStepped,
     /// The host on `from` interrupts pCPU `to`.
     HostIpiSent { from: PcpuId, to: PcpuId },
     /// Such an interrupt reaches `pcpu`.

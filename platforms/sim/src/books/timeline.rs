@@ -44,8 +44,8 @@ pub struct Timeline {
     pub truncated: bool,
     /// Names of the guests.
     pub vms: Vec<String>,
-    /// Names of the host tasks other than vCPUs, with the host's numbers.
-    pub tasks: Vec<(u32, String)>,
+    /// Host tasks other than vCPUs.
+    pub tasks: Vec<TaskTimeline>,
     /// Physical CPUs.
     pub pcpus: Vec<PcpuTimeline>,
     /// Virtual CPUs of all guests.
@@ -87,6 +87,17 @@ pub struct VcpuTimeline {
     pub places: Vec<Span<Place>>,
     /// What it did while it had one.
     pub doings: Vec<Span<Doing>>,
+}
+
+/// A host task's time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TaskTimeline {
+    /// The host's number of it.
+    pub number: u32,
+    /// Its name.
+    pub name: String,
+    /// Its sleeps. Otherwise it has a pCPU or waits for one.
+    pub sleeps: Vec<Span<()>>,
 }
 
 /// The thread that has a pCPU. vCPUs are indices into [`Timeline::vcpus`].

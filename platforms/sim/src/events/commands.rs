@@ -16,7 +16,16 @@ impl Engine {
         self.pcpus[pcpu].activity = Activity::Host;
         self.emit(&Happened::HostRuns { pcpu, executes: true });
         let commands = self.with_host(|host, now, commands| host.handle(event, now, commands));
+        if self.books.is_recording() {
+            self.stepped();
+        }
         self.apply_commands(pcpu, commands);
+    }
+
+    /// The timeline looks which host tasks sleep after a step of the host.
+    #[cold]
+    fn stepped(&mut self) {
+        self.emit(&Happened::HostStepped);
     }
 
     /// Starts the host.

@@ -9,6 +9,7 @@ mod play;
 use std::rc::Rc;
 
 use holdfast_guest::GuestImage;
+use holdfast_host::TaskId;
 
 use crate::books::timeline::{Recorder, Timeline, Window};
 use crate::config::{Config, Vm as VmConfig};
@@ -19,6 +20,7 @@ use crate::guests::process::{Body, Image, Process, Waits};
 use crate::guests::thread::SimThread;
 use crate::migration::journey::Journey;
 use crate::run::play::play;
+use crate::tasks::vmm::Vmm;
 use build::build;
 use gather::gather;
 use outcome::Outcome;
@@ -99,9 +101,11 @@ pub fn record_images(
 ) -> Result<(Result<Outcome, Failure>, Timeline), Failure> {
     let cell = start(config, image)?;
     cell.with(|engine| {
-        let named = engine.tasks.all.iter().map(|(id, task)| (id.0, task.name.clone()));
-        let tasks = named.collect();
-        let recorder = Recorder::new(window, engine.pcpus.len(), engine.vcpus.len(), tasks);
+        let tasks = &engine.tasks;
+        let named = tasks.all.iter().map(|(id, task)| (*id, task.name.clone()));
+        let vmm = |(id, vmm): (&TaskId, &Vmm)| (*id, format!("{}-vmm", config.vms[vmm.vm.0 as usize].name));
+        let named = named.chain(tasks.vmms.iter().map(vmm));
+        let recorder = Recorder::new(window, engine.pcpus.len(), engine.vcpus.len(), named);
         engine.books.record(recorder);
     });
     let outcome = execute(&cell, config, call_off);

@@ -17,7 +17,8 @@ const LOOK: Picos = Picos::from_nanos(12_000);
 /// The main thread of a VMM.
 #[derive(Clone, Debug)]
 pub struct Vmm {
-    vm: VmId,
+    /// The VM.
+    pub vm: VmId,
     /// What it still has to do, and when. Nanoseconds.
     plan: VecDeque<(u64, Act)>,
     /// Time between two wakeups while the VM is there, in nanoseconds. `None` if it sleeps all the time.

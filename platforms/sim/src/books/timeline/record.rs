@@ -5,12 +5,13 @@ mod feed;
 use std::collections::BTreeMap;
 
 use holdfast_guest::LockClass;
-use holdfast_host::{IdVec, PcpuId, VcpuId};
+use holdfast_host::{IdVec, PcpuId, TaskId, VcpuId};
 use holdfast_machine::{LineId, Time};
 
 use super::open::Open;
 use super::{
-    Behind, Doing, Flow, Happening, Lock, Moment, PcpuTimeline, Place, Thread, Timeline, Track, VcpuTimeline, Window,
+    Behind, Doing, Flow, Happening, Lock, Moment, PcpuTimeline, Place, TaskTimeline, Thread, Timeline, Track,
+    VcpuTimeline, Window,
 };
 
 use crate::books::happened::View;
@@ -56,6 +57,14 @@ struct VcpuTracks {
     yields: Vec<(VcpuId, u64)>,
 }
 
+/// The track of a host task.
+#[derive(Clone, Debug)]
+struct TaskTracks {
+    task: TaskId,
+    name: String,
+    sleeps: Open<()>,
+}
+
 /// A recording under way.
 #[derive(Clone, Debug)]
 pub struct Recorder {
@@ -63,7 +72,7 @@ pub struct Recorder {
     to: Time,
     truncated: bool,
     count: usize,
-    tasks: Vec<(u32, String)>,
+    tasks: Vec<TaskTracks>,
     pcpus: IdVec<PcpuId, PcpuTracks>,
     vcpus: IdVec<VcpuId, VcpuTracks>,
     moments: Vec<Moment>,
@@ -74,8 +83,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder for `pcpus` and `vcpus` within `window`. `tasks` are the names of host tasks.
-    pub fn new(window: Window, pcpus: usize, vcpus: usize, tasks: Vec<(u32, String)>) -> Recorder {
+    /// A recorder for `pcpus` and `vcpus` within `window`. `tasks` are host tasks with their names.
+    pub fn new(window: Window, pcpus: usize, vcpus: usize, tasks: impl Iterator<Item = (TaskId, String)>) -> Recorder {
         let pcpu = PcpuTracks {
             threads: Open::new(Some(Thread::Idle)),
             host: Open::new(None),
@@ -93,7 +102,13 @@ impl Recorder {
             to: Time::from_nanos(window.to_ns),
             truncated: false,
             count: 0,
-            tasks,
+            tasks: tasks
+                .map(|(task, name)| TaskTracks {
+                    task,
+                    name,
+                    sleeps: Open::new(None),
+                })
+                .collect(),
             pcpus: IdVec::filled(pcpu, pcpus),
             vcpus: IdVec::filled(vcpu, vcpus),
             moments: Vec::new(),
@@ -199,6 +214,11 @@ impl Recorder {
             threads: tracks.threads.finish(to, from, to),
             host: tracks.host.finish(to, from, to),
         });
+        let tasks = self.tasks.into_iter().map(|mut tracks| TaskTimeline {
+            number: tracks.task.0,
+            name: tracks.name,
+            sleeps: tracks.sleeps.finish(to, from, to),
+        });
         let vcpus = self
             .vcpus
             .iter_mut()
@@ -216,7 +236,7 @@ impl Recorder {
             begun: view.vms.iter().map(|vm| vm.report.begun).collect(),
             truncated: self.truncated,
             vms: view.vms.iter().map(|vm| vm.name.clone()).collect(),
-            tasks: self.tasks,
+            tasks: tasks.collect(),
             pcpus: pcpus.collect(),
             vcpus: vcpus.collect(),
             moments: self.moments,

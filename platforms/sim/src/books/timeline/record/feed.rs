@@ -51,6 +51,7 @@ impl Recorder {
         match *happened {
             Happened::Chosen { pcpu, run } => self.chosen(now, pcpu, run),
             Happened::HostRuns { pcpu, executes } => self.host_code(now, pcpu, executes),
+            Happened::HostStepped => self.host_stepped(view),
             Happened::HostIpiSent { from, to } => self.host_ipi_sent(now, from, to),
             Happened::HostIpiArrived { pcpu } => self.host_ipi_arrived(now, pcpu),
             Happened::Entered {
@@ -275,6 +276,20 @@ impl Recorder {
             let yields = &mut self.vcpus[to].yields;
             yields.retain(|(other, _)| *other != from);
             yields.push((from, flow));
+        }
+    }
+
+    /// Tasks sleep from now on, or no longer.
+    fn host_stepped(&mut self, view: &View<'_>) {
+        let (from, to) = (self.from, self.to);
+        let tracks = self.tasks.iter_mut();
+        let kept = tracks.map(|task| {
+            let sleeps = view.host.is_asleep(task.task).then_some(());
+            task.sleeps.set(view.now, sleeps, from, to)
+        });
+        let kept = kept.filter(|kept| *kept).count();
+        for _ in 0..kept {
+            self.count(true, view.now);
         }
     }
 

@@ -16,6 +16,7 @@ pub mod real_host;
 #[cfg(not(feature = "real-host"))]
 #[path = "commands/without_real_host.rs"]
 pub mod real_host;
+pub mod replayed;
 pub mod report;
 pub mod run;
 pub mod show;

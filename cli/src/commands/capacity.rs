@@ -2,14 +2,11 @@
 
 use std::path::Path;
 
-use holdfast_lab::advise::NAME;
 use holdfast_lab::capacity::{Budget, Capacity, Point, search};
 use holdfast_lab::draws::Draws;
 use holdfast_lab::experiment::Experiment;
 use holdfast_lab::file;
 use holdfast_lab::plan::Plan;
-use holdfast_lab::replay::{Replay, ReplayError};
-use holdfast_lab::run::Failure;
 use holdfast_lab::sheet::Sheet;
 use holdfast_lab::shipped::{self, EXPERIMENTS};
 use holdfast_lab::{advise, trace};
@@ -17,13 +14,12 @@ use holdfast_lab::{advise, trace};
 use crate::Done;
 use crate::args::{CapacityArgs, Format};
 use crate::commands::import;
+use crate::commands::replayed::Recording;
 use crate::error::{Error, Result};
 use crate::experiment;
 use crate::extended;
 use crate::output::{self, note, say};
-use crate::progress::Bar;
 use crate::refused::Refused;
-use crate::signal;
 
 /// Budget unless the user names one, in percent of the wanted time.
 const READY: f64 = 5.0;
@@ -109,26 +105,20 @@ fn chosen(args: &CapacityArgs, known: &[String]) -> Result<String> {
 
 /// Returns the recorded kind of VM.
 fn recorded(args: &CapacityArgs) -> Result<Option<Kind>> {
-    let recording = import::sorted(&args.files)?;
-    let call_off = signal::call_off()?;
-    let imported = import::read(&recording, &Bar::uncounted("reading"), call_off)?;
-    if call_off.is_called() {
+    let Some(recording) = Recording::read(&args.files)? else {
         return Ok(None);
-    }
-    let account = &imported.account;
+    };
+    let account = recording.account();
     let known: Vec<String> = account.vms.iter().map(|vm| vm.name.clone()).collect();
     let vm = chosen(args, &known)?;
-    let repeated = recording.repeats(&imported).map_err(import::refused)?;
-    let bar = Bar::uncounted("checking");
-    let checked = bar.while_beating(call_off, || Replay::checked(NAME, account, &repeated, call_off));
-    drop(bar);
-    let timed = match checked {
-        Err(ReplayError::Run(Failure::CalledOff)) => return Ok(None),
-        Err(error) => {
+    let repeated = recording.repeated().map_err(import::refused)?;
+    let timed = match recording.checked(&repeated)? {
+        None => return Ok(None),
+        Some(Err(error)) => {
             say!("warning: the replay is not compared with the recording: {error}");
             Default::default()
         }
-        Ok((replay, check)) => {
+        Some(Ok((replay, check))) => {
             if !check.passes() {
                 say!("warning: the replay does not give the recording back: do not rely on the answer");
             }

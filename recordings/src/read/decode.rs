@@ -6,6 +6,8 @@ use holdfast_trace_dat::format::{Field, Format, Formats};
 
 use crate::event::{Left, Name, What};
 
+use super::foreign;
+
 /// Bits of `prev_state` without the flag of a preemption: TASK_REPORT and the idle state, `include/linux/sched.h`.
 const STATE_MASK: i64 = 0xff;
 /// EXIT_DEAD and EXIT_ZOMBIE.
@@ -160,7 +162,10 @@ fn plan(format: &Arc<Format>) -> Result<Option<Plan>, String> {
         Some(field) => Ok(format.field(field).cloned()),
         None => match format.field(field) {
             Some(found) => Ok(Some(found.clone())),
-            None => Err(format!("the format of {name} has no field `{field}`")),
+            None => Err(match foreign::of_fields(&name, |field| format.field(field).is_some()) {
+                Some(architecture) => foreign::said(&format.name, architecture),
+                None => format!("the format of {name} has no field `{field}`"),
+            }),
         },
     };
     let fields = fields.iter().map(find).collect::<Result<_, _>>()?;

@@ -3,7 +3,7 @@
 //! `open` finds out which format a file has. `perf.rs` reads perf.data, `dat.rs` trace.dat, and `text.rs` what
 //! `perf script` and `trace-cmd report` print. `decode.rs` reads an event of the kernel by its format.
 //! `recording.rs` is what they have in common. `exits.rs` has the names of exit reasons, which text has instead of
-//! numbers.
+//! numbers. `foreign.rs` knows events of other architectures, to name these.
 //!
 //! **Order**: the times of events never decrease. Where a file's times go back, [`Fault::Backwards`] marks the place.
 //! The next events have the time before the jump until the file has caught up.
@@ -16,6 +16,7 @@
 mod dat;
 mod decode;
 mod exits;
+mod foreign;
 mod perf;
 mod recording;
 mod text;

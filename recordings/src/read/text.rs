@@ -22,6 +22,7 @@ use std::io::{BufRead, BufReader, Read};
 
 use crate::event::{Event, Name, Tid, What};
 
+use super::foreign;
 use super::recording::{Fault, Format, Header, Input, ReadError, Recording, Source};
 
 /// A line is not longer, in bytes.
@@ -280,8 +281,13 @@ impl<R: BufRead> Text<R> {
             }
             Err(missing) => {
                 let name = word(line.rest).0;
-                let what = format!("`{name}` without {missing}");
-                return Err(ReadError::new(self.offset, Fault::Damaged(what)));
+                let plain = name.trim_end_matches(':');
+                let kvm = plain.ends_with("kvm_entry") || plain.ends_with("kvm_exit");
+                let fault = match foreign::of_text(line.rest).filter(|_| kvm) {
+                    Some(architecture) => Fault::Unsupported(foreign::said(plain, architecture)),
+                    None => Fault::Damaged(format!("`{name}` without {missing}")),
+                };
+                return Err(ReadError::new(self.offset, fault));
             }
         }
         // The first column names the thread that ran, and perf's its process.

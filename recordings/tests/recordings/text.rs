@@ -288,3 +288,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn events_of_another_architecture_name_it() {
+    let text = " a-1 [000] 1.0: kvm_exit: TRAP: HSR_EC: 0x0001 (WFx), PC: 0xffff800008c9d1a4\n \
+                 a-1 [000] 2.0: sched_process_exit: comm=a pid=1 prio=120\n";
+    assert_eq!(
+        errors(text)[0].to_string(),
+        "at byte 0: `kvm_exit` of arm64 (of KVM only the events of x86) cannot be read"
+    );
+    assert_eq!(recording(text).flatten().count(), 1);
+}

@@ -44,6 +44,9 @@ pub fn sentence(account: &Account) -> String {
             if share < 0.1 { "0.1" } else { "1" }
         );
     }
+    // A throttled vCPU has no pCPU, whatever runs on the one that it had.
+    let of_ready = |name: &str| value(first, name).unwrap_or(0.0) / value(first, "ready_percent").unwrap_or(100.0);
+    let throttled = (of_ready("throttled_percent") * 100.0).min(100.0);
     let total: f64 = first.behind.iter().map(|row| row.ns as f64).sum();
     let behind = first
         .behind
@@ -56,6 +59,10 @@ pub fn sentence(account: &Account) -> String {
             };
             format!(", {} of that {what}", part(row.ns as f64 / total * 100.0))
         });
+    let behind = match throttled >= 50.0 {
+        true => Some(format!(", {} of that while its quota was spent", part(throttled))),
+        false => behind,
+    };
     let who = match first.process {
         None => "The vCPUs (of which VMs is not known)".to_owned(),
         Some(_) => first.name.clone(),

@@ -1,6 +1,8 @@
 //! Each rule by which events change states, in a recording of a few lines.
 
+use holdfast_recordings::account::account;
 use holdfast_recordings::event::{Left, Name, What};
+use holdfast_recordings::hosts::{Beside, VmFiles};
 use holdfast_recordings::timeline::{How, Occupant, State, VcpuIndex};
 
 use crate::host::{A, B, CC, HLT, Host, INTERRUPT, compiler, followed};
@@ -293,4 +295,34 @@ fn a_name_that_comes_later_makes_a_vcpu_from_then_on() {
     let steps = host.steps();
     assert_eq!(steps.known[0].1, 1000);
     assert_eq!(steps.states(0), [(State::Running, 500)]);
+}
+
+/// The pCPU idles, and then runs another thread, while the only vCPU is ready.
+#[test]
+fn a_throttled_vcpu_waits_for_its_quota_and_not_for_an_idle_pcpu() {
+    let mut host = running();
+    host.switch(1_000_000, 0, Left::Ready, 0);
+    host.switch(31_000_000, 0, Left::Asleep, CC);
+    host.switch(41_000_000, 0, Left::Asleep, A);
+    host.entry(41_000_100, 0);
+    let sentence = |files: VmFiles| {
+        let mut beside = Beside::default();
+        beside.processes.insert(A, 100);
+        beside.vms.insert(100, files);
+        account(host.events.clone(), &beside).sentence
+    };
+    let of_a_quota = VmFiles {
+        quota: Some(Some(0.5)),
+        ..VmFiles::default()
+    };
+    let said = sentence(of_a_quota);
+    assert!(
+        said.ends_with("three quarters of that while its quota was spent."),
+        "{said}"
+    );
+    let said = sentence(VmFiles::default());
+    assert!(
+        said.ends_with("three quarters of that while the pCPU was idle."),
+        "{said}"
+    );
 }

@@ -3,6 +3,7 @@
 
 pub use holdfast_host::Linux;
 use holdfast_locks::LockKind;
+use holdfast_recordings::account;
 use holdfast_workloads::{KernelConfig, KernelProfile, MmapLock, OwnerSpinning, RwLocks};
 
 use crate::kernel::shipped;
@@ -29,6 +30,16 @@ pub(crate) const IMPLIED: [&str; 16] = [
     "pv_sched_yield",
     "poll_control",
 ];
+
+/// Returns the known version that is nearest below the kernel `release`.
+pub(crate) fn nearest(release: &str) -> Option<Linux> {
+    let numbers = account::release(release)?;
+    let known = |version: &Linux| account::release(version.name().trim_start_matches("linux-"));
+    Linux::ALL
+        .into_iter()
+        .rev()
+        .find(|version| known(version).is_some_and(|known| known <= numbers))
+}
 
 /// Returns the shipped profile of a measured kernel that is nearest to `version` and not later, if there is one.
 fn profile(version: Linux) -> Option<Box<KernelProfile>> {
@@ -76,4 +87,23 @@ pub(crate) fn kernel(version: Linux) -> KernelConfig {
     };
     kernel.apic.shorthand = since(Linux::V6_1);
     kernel
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_is_that_of_the_nearest_version_below_it() {
+        for (release, expected) in [
+            ("6.12.8-amd64", Some(Linux::V6_12)),
+            ("6.11.0", Some(Linux::V6_6)),
+            ("6.18.44-fc", Some(Linux::V6_18)),
+            ("7.1.0-rc1", Some(Linux::V6_18)),
+            ("5.10.0-33-amd64", Some(Linux::V4_12)),
+            ("rolling", None),
+        ] {
+            assert_eq!(nearest(release), expected, "{release}");
+        }
+    }
 }

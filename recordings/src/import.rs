@@ -260,7 +260,7 @@ impl Import {
         let guests: Vec<(String, Vec<Tid>)> = (guest_names(account).into_iter().zip(&account.vms))
             .map(|(name, vm)| (name, vm.vcpus.iter().map(|vcpu| vcpu.thread).collect()))
             .collect();
-        let mut repeats = Repeats::new(&guests, &imported.busiest);
+        let mut repeats = Repeats::new(&guests, &imported.busiest).with_exits(account.is_lazy());
         self.each(|event| repeats.take(event))?;
         Ok(repeats.finish())
     }

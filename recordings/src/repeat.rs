@@ -42,6 +42,8 @@ pub struct Repeats {
     begin: Option<u64>,
     end: u64,
     waits: Waits,
+    /// Exits are repeated.
+    with_exits: bool,
     /// Number of wakes so far. Each has its number as a mark until the wait that it ends has one.
     wakes: u32,
     /// Wait of the woken thread for each wake; `None` if it ended none.
@@ -125,9 +127,16 @@ impl Repeats {
             begin: None,
             end: 0,
             waits: Waits::default(),
+            with_exits: false,
             wakes: 0,
             ended: Vec::new(),
         }
+    }
+
+    /// Also repeats exits, where `with_exits`: under lazy preemption a thread that waits gets the CPU at one. Exits for
+    /// interrupts of the host are left out, since the host that repeats the guests has its own.
+    pub fn with_exits(self, with_exits: bool) -> Repeats {
+        Repeats { with_exits, ..self }
     }
 
     /// Takes the next event.
@@ -163,9 +172,15 @@ impl Repeats {
                 }
             }
             What::Exit { reason, isa, .. } => {
+                let repeats =
+                    self.with_exits && !reasons::is_interrupt(*reason, *isa) && !reasons::is_halt(*reason, *isa);
                 if let Some(thread) = self.followed(event.thread) {
                     thread.exit = Some((*isa, *reason));
                     thread.settle(at);
+                    if repeats {
+                        thread.run();
+                        thread.steps.push(Step::Exit);
+                    }
                 }
             }
             What::HaltEnd { ns, .. } => self.finish_sleep(event.thread, Some((at.saturating_sub(*ns), at))),

@@ -78,6 +78,8 @@ pub enum Step {
     After(u64),
     /// Waits until so many nanoseconds after the recording began: for something outside of these threads.
     At(u64),
+    /// Leaves the guest for the host and returns, in no time. Under lazy preemption a waiting thread gets the CPU then.
+    Exit,
     /// Runs until so many nanoseconds after the recording began: its last step, if it wanted a CPU when the recording
     /// ended.
     Until(u64),
@@ -203,6 +205,8 @@ impl<M: Machine> Image<M> {
                         self.run(cpu, left.min(UNTIL_STRETCH_NS));
                     }
                 }
+                // Any exit does.
+                Step::Exit => _ = cpu.cpuid(0),
                 Step::Wake { thread: other, wait } => self.wake(cpu, thread, other, wait as usize),
                 Step::Woken => {
                     self.wait(cpu, thread, None, || self.threads[thread].ended.borrow()[wait]);

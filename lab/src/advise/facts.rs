@@ -46,13 +46,6 @@ impl<'a> Facts<'a> {
     pub fn ready_ms(&self) -> f64 {
         self.vms.iter().map(Vm::ready_ms).sum()
     }
-
-    /// Returns whether the kernel's version is `least` or later, or `None` if it is not known.
-    pub fn kernel_is(&self, least: (u32, u32)) -> Option<bool> {
-        let mut numbers = self.account.kernel.as_ref()?.split(|c: char| !c.is_ascii_digit());
-        let version = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
-        Some(version >= least)
-    }
 }
 
 impl Vm<'_> {

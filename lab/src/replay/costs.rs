@@ -2,12 +2,17 @@
 
 use holdfast_machine::{Costs, Picos};
 use holdfast_sim::Config;
-use holdfast_workloads::Workload;
+use holdfast_workloads::{RecordedHost, Workload};
 
 /// Charges no CPU time for what the host and the hardware do, if all guests of `config` repeat recorded ones: the
 /// recorded time on CPUs has it, by the recorded host's own costs. What passes while no thread has the pCPU stays: the
-/// way of an interrupt, and the way out of idle.
+/// way of an interrupt, and the way out of idle. The host does not poll for its own threads.
 pub fn forgive(config: &mut Config) {
+    for vm in &mut config.vms {
+        if matches!(&vm.boot.workload, Workload::Recorded(recorded) if recorded.guest == RecordedHost::HOST) {
+            vm.host.halt_poll_cap_ns = Some(0);
+        }
+    }
     let is_recorded = |workload: &Workload| matches!(workload, Workload::Recorded(_));
     if !config.vms.iter().all(|vm| is_recorded(&vm.boot.workload)) {
         return;

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use holdfast_host::Linux;
 use holdfast_recordings::account::{Account, VmAccount};
 use holdfast_recordings::hosts::Level;
 use holdfast_workloads::{Recorded, RecordedHost, recorded_fault};
 
 use crate::digest::digest;
+use crate::linux;
 
 /// Name of the guest whose vCPUs are the threads of the recorded host itself.
 pub const HOST_THREADS: &str = "host-threads";
@@ -72,9 +72,11 @@ pub fn experiment(name: &str, account: &Account, names: &[String], host: &Record
     let kernel = account
         .kernel
         .as_deref()
-        .and_then(version)
-        .unwrap_or(crate::linux::TODAY);
+        .and_then(linux::nearest)
+        .unwrap_or(linux::TODAY);
     let _ = writeln!(text, "kernel = \"{}\"", kernel.name());
+    // A wakeup is tied to another vCPU only if that one had left its guest for it.
+    let _ = writeln!(text, "apicv = false");
     if let Some(ns) = account.halt_poll_ns {
         let _ = writeln!(text, "halt_poll = \"{ns} ns\"");
     }
@@ -180,35 +182,4 @@ fn machine(account: &Account) -> String {
         "# No file beside the recording says where its pCPUs are.\nsockets = 1\ncores = {}\nthreads = 1\n",
         account.cpus.len().max(1)
     )
-}
-
-/// Returns the known version that is nearest below the kernel `release`, such as `6.12.8-amd64`.
-fn version(release: &str) -> Option<Linux> {
-    let numbers = |text: &str| -> Option<(u32, u32)> {
-        let mut parts = text.split(|c: char| !c.is_ascii_digit());
-        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-    };
-    let release = numbers(release)?;
-    let known =
-        |version: &Linux| numbers(version.name().trim_start_matches("linux-")).is_some_and(|known| known <= release);
-    Linux::ALL.into_iter().rev().find(known)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_kernel_is_that_of_the_nearest_version_below_it() {
-        for (release, expected) in [
-            ("6.12.8-amd64", Some(Linux::V6_12)),
-            ("6.11.0", Some(Linux::V6_6)),
-            ("6.18.44-fc", Some(Linux::V6_18)),
-            ("7.1.0-rc1", Some(Linux::V6_18)),
-            ("5.10.0-33-amd64", Some(Linux::V4_12)),
-            ("rolling", None),
-        ] {
-            assert_eq!(version(release), expected, "{release}");
-        }
-    }
 }

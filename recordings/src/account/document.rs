@@ -166,7 +166,26 @@ pub struct Account {
     pub file_faults: Vec<String>,
 }
 
+/// Returns the first two numbers of a kernel's `release`, such as `6.12.8-amd64`.
+pub fn release(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
 impl Account {
+    /// Returns whether the host preempts lazily, as files say, or else the version of its kernel.
+    pub fn is_lazy(&self) -> bool {
+        match self.preemption.as_deref() {
+            Some(model) => model == "lazy",
+            // Since 7.0 the choice is between lazy and full.
+            None => self
+                .kernel
+                .as_deref()
+                .and_then(release)
+                .is_some_and(|release| release >= (7, 0)),
+        }
+    }
+
     /// Returns the figure `name` of `figures`.
     pub fn figure<'f>(figures: &'f [Figure], name: &str) -> Option<&'f Figure> {
         figures.iter().find(|figure| figure.name == name)

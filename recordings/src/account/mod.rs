@@ -21,7 +21,7 @@ use crate::hosts::{Beside, VmFiles};
 use crate::timeline::{Faults, Follower, How, Occupant, Seen, Sink, State, VcpuIndex, reasons};
 
 pub use books::{Book, Books, CpuBook};
-pub use document::{Account, CpuAccount, Named, OtherThread, SCHEMA, Sent, VcpuAccount, VmAccount, Worst};
+pub use document::{Account, CpuAccount, Named, OtherThread, SCHEMA, Sent, VcpuAccount, VmAccount, Worst, release};
 pub use figure::{Basis, Figure};
 pub use figures::percent;
 pub use metrics::metrics;

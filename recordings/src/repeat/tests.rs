@@ -309,3 +309,26 @@ fn the_timed_reading_keeps_the_lengths_of_waits_that_siblings_ended_and_has_no_w
     assert_eq!(timed.guests["vm"][1].steps, [Step::Run(600), Step::Until(600)]);
     assert_eq!(repeated.timed(&BTreeSet::new()), repeated.tied);
 }
+
+/// An exit for a hypercall, one for an interrupt of the host, and a halt.
+#[test]
+fn exits_are_repeated_where_asked_for_but_not_those_that_the_host_causes() {
+    let events = [
+        entry(1_000, 100),
+        exit(1_200, 100, 18),
+        entry(1_210, 100),
+        exit(1_400, 100, 1),
+        entry(1_410, 100),
+        exit(1_500, 100, 12),
+        switch(1_510, 100, Left::Asleep, 0),
+    ];
+    let steps = |with_exits: bool| {
+        let mut repeats = Repeats::new(&[("vm".to_owned(), VCPUS.to_vec())], &[]).with_exits(with_exits);
+        events.iter().for_each(|event| repeats.take(event));
+        repeats.finish().tied.guests.remove("vm").expect("the guest")[0]
+            .steps
+            .clone()
+    };
+    assert_eq!(steps(false), [Step::Run(510)]);
+    assert_eq!(steps(true), [Step::Run(200), Step::Exit, Step::Run(310)]);
+}

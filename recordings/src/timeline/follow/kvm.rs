@@ -20,12 +20,15 @@ impl Follower {
         this.release(sink);
         this.split = true;
         (this.halting, this.interrupted, this.sent, this.early) = (false, false, None, None);
-        // Who waits for this pCPU has not got it at the exit.
+        // A thread that waits for this pCPU has not got it at the exit. If there was no exit since its wakeup, the vCPU
+        // was just about to enter.
         let index = this.index;
         let Some(cpu) = self.cpus.get(cpu) else { return };
         for waiter in &cpu.waiters {
             if let Some(wait) = &mut self.vcpus[waiter.0 as usize].wait
-                && wait.runner.is_some_and(|(runner, _)| runner == index)
+                && wait
+                    .runner
+                    .is_some_and(|(runner, exit)| runner == index && exit.is_some())
             {
                 wait.runner = None;
             }

@@ -49,7 +49,9 @@ impl Follower {
         let occupant = known.occupant();
         known.waiters.push(self.vcpus[vcpu].index);
         let runner = match occupant {
-            Occupant::Vcpu(runner) if woken && self.vcpus[runner.0 as usize].state == State::Guest => {
+            Occupant::Vcpu(runner)
+                if woken && matches!(self.vcpus[runner.0 as usize].state, State::Guest | State::Host) =>
+            {
                 Some((runner, None))
             }
             _ => None,

@@ -238,17 +238,12 @@ fn polling(facts: &Facts<'_>) -> Vec<Proposal> {
 
 /// Woken vCPUs wait for the next exit of the running one.
 fn lazy_preemption(facts: &Facts<'_>) -> Vec<Proposal> {
-    let lazy = match facts.account.preemption.as_deref() {
-        Some(model) => model == "lazy",
-        // Since 7.0 the choice is between lazy and full.
-        None => facts.kernel_is((7, 0)) == Some(true),
-    };
     let waits = |vm: &&Vm<'_>| vm.figure("until_exit_percent") >= BEHIND;
     let ms: f64 = waiting(facts)
         .filter(waits)
         .map(|vm| vm.ready_ms() * vm.figure("until_exit_percent") / 100.0)
         .sum();
-    let Some(first) = waiting(facts).find(waits).filter(|_| lazy) else {
+    let Some(first) = waiting(facts).find(waits).filter(|_| facts.account.is_lazy()) else {
         return Vec::new();
     };
     let file = "/sys/kernel/debug/sched/preempt";
@@ -298,7 +293,7 @@ fn no_pv_locks(facts: &Facts<'_>) -> Vec<Proposal> {
             vm: Some(vm.account.name.clone()),
             remedy,
             seen: format!(
-                "{pauses:.0} pause exits and {kicks:.0} kicks per s: it spins up to {:.0} % of its time, \
+                "{pauses:.0} pause exits and {kicks:.0} kicks per s of a vCPU: it spins up to {:.0} % of its time in them, \
                  and no waiter for a spinlock halts",
                 vm.figure("spun_percent")
             ),

@@ -154,6 +154,9 @@ pub fn knee(account: &Account, replays: &Replays, plan: &Plan, outcomes: &Outcom
 
 /// Share of the recorded ready time that a setting saves, from which on it goes before fewer vCPUs.
 const WORTH: f64 = 0.1;
+/// The same for a setting about which no replay says anything. Its bound is low: the account has no spins that are
+/// shorter than the pause window.
+const WORTH_UNANSWERED: f64 = 0.01;
 
 impl Outcome {
     /// Returns what it saves in ms per 20 s: as measured, or else at most.
@@ -174,11 +177,15 @@ impl Outcome {
 }
 
 /// Sorts `outcomes` by worth. Settings that save a tenth of the ready time `ready_ms` go before fewer vCPUs, and these
-/// before the rest.
+/// before the rest. Of settings that no replay can answer a hundredth is enough.
 pub fn sort(outcomes: &mut [Outcome], ready_ms: f64) {
+    let enough = |outcome: &Outcome| match outcome.proposal.set.is_empty() {
+        true => WORTH_UNANSWERED * ready_ms,
+        false => WORTH * ready_ms,
+    };
     let class = |outcome: &Outcome| match outcome.proposal.effort {
         _ if !outcome.helps() => 3,
-        Effort::Setting if outcome.worth() >= WORTH * ready_ms => 0,
+        Effort::Setting if outcome.worth() >= enough(outcome) => 0,
         Effort::Fewer => 1,
         Effort::Setting => 2,
     };

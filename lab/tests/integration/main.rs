@@ -6,6 +6,7 @@ mod adaptive;
 mod advised;
 mod avic;
 mod book;
+mod capacity;
 mod coverage;
 mod directed_yield;
 mod documents;

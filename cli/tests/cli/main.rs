@@ -27,6 +27,7 @@ mod terminal;
 #[cfg(target_os = "linux")]
 mod testhost;
 mod trace;
+mod tutorial;
 #[cfg(target_os = "linux")]
 mod units;
 mod walk;

@@ -76,10 +76,10 @@ fn threads_of_the_kernel_wake_as_often_as_measured() {
         });
         assert_eq!(timeline.tasks.len(), expected.len());
         let runs = runs(&timeline, 3_000);
-        for ((task, found), (name, every_ms, busy_ns, periodic, bound)) in timeline.tasks.iter().zip(expected) {
-            assert_eq!(found, name);
+        for (task, (name, every_ms, busy_ns, periodic, bound)) in timeline.tasks.iter().zip(expected) {
+            assert_eq!(task.name, name);
             let what = format!("seed {seed}: {name} of {bound:?}");
-            let mut spans: Vec<&(usize, Span<Thread>)> = runs[task].iter().collect();
+            let mut spans: Vec<&(usize, Span<Thread>)> = runs[&task.number].iter().collect();
             spans.sort_unstable_by_key(|(_, span)| span.start);
             assert!(
                 bound.is_none_or(|own| spans.iter().all(|(pcpu, _)| *pcpu == own)),

@@ -46,6 +46,9 @@ pub const KVM_FEATURE_POLL_CONTROL: u32 = 1 << 12;
 /// EAX of [`KVM_FEATURES`]: directed yield by hypercall ([`crate::hypercall::SCHED_YIELD`]).
 pub const KVM_FEATURE_PV_SCHED_YIELD: u32 = 1 << 13;
 
+/// EAX of [`KVM_FEATURES`]: the host reads the guest's word ([`crate::StealTime::word`]). A bit that KVM does not use.
+pub const FEATURE_GUEST_WORD: u32 = 1 << 31;
+
 /// EDX of [`KVM_FEATURES`]: no vCPU is ever preempted for an unbounded time.
 pub const KVM_HINTS_REALTIME: u32 = 1 << 0;
 

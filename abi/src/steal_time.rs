@@ -1,4 +1,4 @@
-//! The steal-time record: 64 bytes of guest memory that the host writes (KVM `struct kvm_steal_time`).
+//! The steal-time record: 64 bytes of guest memory that the host writes (KVM `struct kvm_steal_time`), and a word that it reads.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
@@ -17,7 +17,11 @@ pub struct StealTime {
     pub flags: AtomicU32,
     /// The bits [`StealTime::PREEMPTED`] and [`StealTime::FLUSH_TLB`].
     pub preempted: AtomicU8,
-    reserved: [u32; 11],
+    /// The guest's word, which the host only reads: what the vCPU is in the midst of. The bits
+    /// [`StealTime::IN_SECTION`], [`StealTime::IN_QUEUE`] and [`StealTime::WAITS_FOR_IPI`], and from
+    /// [`StealTime::TARGET_SHIFT`] on the APIC ID of the target. KVM reserves these bytes.
+    pub word: AtomicU32,
+    reserved: [u32; 10],
 }
 
 impl StealTime {
@@ -28,7 +32,8 @@ impl StealTime {
             version: AtomicU32::new(0),
             flags: AtomicU32::new(0),
             preempted: AtomicU8::new(0),
-            reserved: [0; 11],
+            word: AtomicU32::new(0),
+            reserved: [0; 10],
         }
     }
 
@@ -36,6 +41,15 @@ impl StealTime {
     pub const PREEMPTED: u8 = 1;
     /// Bit 1 of `preempted` (`KVM_VCPU_FLUSH_TLB`): the guest asks for a TLB flush at the vCPU's next entry.
     pub const FLUSH_TLB: u8 = 2;
+
+    /// Bit 0 of `word`: the vCPU holds a spinlock.
+    pub const IN_SECTION: u32 = 1;
+    /// Bit 1 of `word`: the vCPU waits for a spinlock.
+    pub const IN_QUEUE: u32 = 2;
+    /// Bit 2 of `word`: the vCPU waits for another one to answer an IPI.
+    pub const WAITS_FOR_IPI: u32 = 4;
+    /// First bit of the APIC ID of that other vCPU.
+    pub const TARGET_SHIFT: u32 = 8;
 }
 
-const _: () = assert!(size_of::<StealTime>() == 64);
+const _: () = assert!(size_of::<StealTime>() == 64 && core::mem::offset_of!(StealTime, word) == 20);

@@ -200,4 +200,6 @@ pub(crate) struct Assists {
     pub(crate) flushes: bool,
     /// Interrupts for several CPUs are sent by hypercall (`pv_ipi`).
     pub(crate) ipis: bool,
+    /// The host reads the word in which each CPU says what it is in the midst of.
+    pub(crate) word: bool,
 }

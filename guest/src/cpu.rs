@@ -5,7 +5,7 @@
 
 use alloc::string::String;
 use core::cell::Cell;
-use core::sync::atomic::Ordering::Acquire;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use holdfast_locks::{Budget, CpuId, LockKind, Paravirt, Platform, Word};
 
@@ -19,6 +19,7 @@ use crate::machine::{Caches, Cpu, Machine, Mode, Report};
 use crate::mask::CpuMask;
 use crate::numa::NumaMap;
 use crate::profile::LineProfile;
+use crate::word::Says;
 
 /// The machine with the boot parameters and the state of its CPUs.
 pub(crate) struct System<M: Machine> {
@@ -175,6 +176,8 @@ pub(crate) struct CpuState {
     pub(crate) min_vruntime: Local,
     /// The number of spinlocks held.
     pub(crate) preempt_count: Local32,
+    /// What the CPU says to the host.
+    pub(crate) says: Says,
     /// The nesting depth of interrupt handlers.
     pub(crate) interrupts: Local32,
     pub(crate) apic: LocalApic,
@@ -214,6 +217,7 @@ impl CpuState {
             load: Local32::new(0),
             min_vruntime: Local::new(0),
             preempt_count: Local32::new(0),
+            says: Says::default(),
             interrupts: Local32::new(0),
             apic: LocalApic::new(),
             callbacks_until: Local::new(0),
@@ -284,6 +288,17 @@ impl<M: Machine> ThisCpu<'_, M> {
     #[inline(always)]
     pub(crate) fn work(&self, ns: u64) {
         self.cpu.compute(ns);
+    }
+
+    /// Changes what this CPU says to the host, if the host reads it.
+    #[inline]
+    pub(crate) fn say(&self, change: impl FnOnce(&Says)) {
+        if self.system.chosen.get().assists.word {
+            change(&self.local.says);
+            let word = self.local.says.word();
+            // ORDERING: Relaxed: a hint, which the host reads when this CPU is out of its guest.
+            self.cpu.steal_time(self.id).word.store(word, Relaxed);
+        }
     }
 
     /// Returns this CPU as the holder of a lock that it has just taken.

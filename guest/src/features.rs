@@ -86,6 +86,7 @@ impl Features {
             yields: knows_preempted && self.offers(cpuid::KVM_FEATURE_PV_SCHED_YIELD),
             flushes: knows_preempted && self.offers(cpuid::KVM_FEATURE_PV_TLB_FLUSH),
             ipis: cpus > 1 && self.offers(cpuid::KVM_FEATURE_PV_SEND_IPI),
+            word: self.offers(cpuid::KVM_FEATURE_STEAL_TIME) && self.offers(cpuid::FEATURE_GUEST_WORD),
         }
     }
 }

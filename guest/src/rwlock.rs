@@ -19,6 +19,7 @@ use crate::config::RwLocks;
 use crate::cpu::ThisCpu;
 use crate::machine::{Cpu, Machine};
 use crate::sync::WordOf;
+use crate::word::Says;
 
 /// A value behind a reader-writer lock.
 pub(crate) struct RwLock<T, M: Machine> {
@@ -99,8 +100,10 @@ impl<T, M: Machine> RwLock<T, M> {
 
     fn acquire(&self, on: &ThisCpu<'_, M>, take: impl FnOnce(holdfast_locks::LockKind)) {
         on.local.preempt_count.add(1);
+        on.say(Says::waits);
         let (before, begun) = (on.cpu.contentions(), on.cpu.lock_clock_ns());
         take(on.system.chosen.get().lock);
+        on.say(Says::takes);
         on.cpu.lock_acquired(self.word(on));
         on.cpu.lock_class(self.word(on), self.class);
         let contended = on.cpu.contentions() != before;
@@ -139,6 +142,7 @@ impl<T, M: Machine> Drop for WriteGuard<'_, T, M> {
             RwLocks::Unqueued => lock.unqueued.unlock_exclusive(&on.cpu),
             RwLocks::Queued => lock.queued.unlock_exclusive(&on.cpu),
         }
+        on.say(Says::releases);
         on.local.preempt_count.sub(1);
         if self.enable {
             on.cpu.irq_restore(true);
@@ -154,6 +158,7 @@ impl<T, M: Machine> Drop for ReadGuard<'_, T, M> {
             RwLocks::Queued => lock.queued.unlock_shared(&on.cpu),
             RwLocks::Unqueued | RwLocks::WritersOnly => lock.unqueued.unlock_shared(&on.cpu),
         }
+        on.say(Says::releases);
         on.local.preempt_count.sub(1);
     }
 }

@@ -164,8 +164,10 @@ impl<M: Machine> Calls<M> {
     pub(crate) fn wait_for(&self, on: &ThisCpu<'_, M>, target: CpuId) {
         let answer = self.unanswered(on.id, target);
         on.cpu.ipi_wait_begin(target);
+        on.say(|says| says.waits_for(Some(target)));
         // ORDERING: the wait's Acquire pairs with the Release in `answer`: what the call did is done.
         on.wait_for(answer, |waiting| waiting == 0);
+        on.say(|says| says.waits_for(None));
         on.cpu.ipi_wait_end(target);
     }
 

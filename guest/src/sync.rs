@@ -17,6 +17,7 @@ use crate::lines;
 use crate::local::Local32;
 use crate::machine::{Cpu, Machine};
 use crate::profile::LineProfile;
+use crate::word::Says;
 
 /// The shared word of machine `M`.
 pub(crate) type WordOf<M> = <<M as Machine>::Cpu as Platform>::Word;
@@ -129,8 +130,10 @@ impl<T, M: Machine> SpinLock<T, M> {
     #[inline]
     fn acquire<'a>(&'a self, on: &'a ThisCpu<'a, M>, enable: bool, class: LockClass) -> SpinGuard<'a, T, M> {
         on.local.preempt_count.add(1);
+        on.say(Says::waits);
         let (before, begun) = (on.cpu.contentions(), on.cpu.lock_clock_ns());
         self.lock.lock(on.system.chosen.get().lock, &on.cpu);
+        on.say(Says::takes);
         on.cpu.lock_acquired(self.lock.word());
         on.cpu.lock_class(self.lock.word(), class);
         let contended = on.cpu.contentions() != before;
@@ -215,6 +218,7 @@ impl<T, M: Machine> Drop for SpinGuard<'_, T, M> {
         self.count_held();
         on.cpu.lock_released(lock.word());
         lock.unlock(on.system.chosen.get().lock, &on.cpu);
+        on.say(Says::releases);
         on.local.preempt_count.sub(1);
         if self.enable {
             on.cpu.irq_restore(true);

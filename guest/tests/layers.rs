@@ -23,6 +23,7 @@ const LAYERS: &[&str] = &[
     // One CPU.
     "apic",
     "haltpoll",
+    "word",
     "cpu",
     "features",
     "ipi",

@@ -18,6 +18,7 @@ const GUEST: GuestState = GuestState {
     cr8: 0,
     undelivered: None,
     pv_eoi: false,
+    word: 0,
 };
 
 /// With `paired`, the two vCPUs of each pCPU are one guest's.

@@ -49,7 +49,8 @@ impl Host {
     pub(crate) fn finish(&mut self, step: &mut Step<'_>) {
         let run = loop {
             let wants = self.wings.threads.sched.need_resched(step.pcpu);
-            if wants && !self.polls(step.pcpu) && !self.wings.threads.is_voluntary(step.pcpu) {
+            let free = !self.polls(step.pcpu) && !self.wings.threads.is_voluntary(step.pcpu);
+            if wants && free && !self.wings.threads.sched.runs_on(step.pcpu) {
                 self.reschedule(step);
             }
             let Some(task) = self.wings.threads.sched.current(step.pcpu) else {

@@ -16,6 +16,8 @@ pub struct Planted {
     pub pv: PvFaults,
     /// Faults of VMs that come and go.
     pub plug: PlugFaults,
+    /// A thread is not charged for the time that a policy lets it run on.
+    pub grace_is_free: bool,
 }
 
 /// Faults of VMs that come and go.

@@ -16,7 +16,8 @@
 //!   in `pause/config.rs`.
 //! - `sched/`: one machinery of entities, queues and groups (`hierarchy.rs`) that asks a policy (`cfs.rs`, `eevdf.rs`)
 //!   what to do within a queue. A version is a set of parameters (`sched/config.rs`).
-//! - `sched/seam/`: a [`Policy`] of another crate, which is asked before all of that. [`conformance`] is its contract.
+//! - `sched/seam/`: a [`Policy`], which is asked before all of that. [`conformance`] is its contract. Those of no kernel
+//!   yet are in [`policies`].
 //!
 //! The tests are random guests with a small clock, and a model of the APIC manual (`host/tests/host/apic_model`).
 #![no_std]
@@ -43,6 +44,7 @@ mod interrupts;
 mod linux;
 mod pause;
 mod pcpus;
+pub mod policies;
 mod quota;
 mod sched;
 mod step;
@@ -71,7 +73,7 @@ pub use pause::config::{PauseControls, PauseExit, PauseHandling, WindowRule, Yie
 pub use quota::Quota;
 pub use sched::config::{BalanceConfig, DomainConfig, Preempt, SchedConfig, SchedulerKind, ShareRule, YieldRule};
 pub use sched::features::Features;
-pub use sched::seam::{GuestView, Pause, Policy, PolicyKind, RunState, ThreadView, View, Yield};
+pub use sched::seam::{GuestView, GuestWord, Pause, Policy, PolicyKind, RunState, ThreadView, View, Yield};
 pub use sched::{GROUP_DEPTH_MAX, Throttling};
 pub use vcpu::migration::{RestoreError, SavedVcpu};
 pub use vcpu::{MpState, PendingEvents};

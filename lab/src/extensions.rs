@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 pub use holdfast_host::Policy;
 use holdfast_host::PolicyKind;
+use holdfast_host::policies::{Grace, GraceAndHandover, Handover};
 use holdfast_locks::LockKind;
 pub use holdfast_sim::SimLock;
 use holdfast_sim::lock_kind;
@@ -24,14 +25,20 @@ impl Extensions {
         policies: &[PolicyKind::KERNEL],
     };
 
-    /// Returns what the shipped command has: the locks of `locks`, and those of `locks/history`.
+    /// Returns what the shipped command has: the locks of `locks` and of `locks/history`, and the policies of
+    /// [`holdfast_host::policies`].
     pub fn shipped() -> Extensions {
         macro_rules! added {
             ([] $($module:ident: $kind:ident = $name:literal,)+) => {
                 Extensions::NONE$(.lock::<holdfast_history::$kind>($name))+
             };
         }
-        static SHIPPED: LazyLock<Extensions> = LazyLock::new(|| holdfast_history::for_each_historic_lock!(added));
+        static SHIPPED: LazyLock<Extensions> = LazyLock::new(|| {
+            holdfast_history::for_each_historic_lock!(added)
+                .policy::<Grace>("grace")
+                .policy::<Handover>("handover")
+                .policy::<GraceAndHandover>("grace-handover")
+        });
         *SHIPPED
     }
 

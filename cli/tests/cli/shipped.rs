@@ -36,7 +36,8 @@ fn what_is_listed_can_be_shown() {
             "linux-hackbench",
             "live-migration",
             "dbench-overcommit",
-            "nested-kernbench"
+            "nested-kernbench",
+            "who-should-wait"
         ]
     );
     assert_eq!(

@@ -19,6 +19,9 @@ pub struct GuestState {
     /// Bit 0 of the byte that [`Command::PvEoi`] set before this entry. The exit tests and clears it atomically.
     /// Ignored if there was no such command.
     pub pv_eoi: bool,
+    /// The guest's word ([`StealTime::word`](holdfast_abi::StealTime)) in the record that [`Command::StealTime`] named
+    /// last. 0 if there was no such command.
+    pub word: u32,
 }
 
 /// Why a vCPU left guest mode. The guest chooses the operands: any value can come.

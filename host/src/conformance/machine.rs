@@ -5,6 +5,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::hash::{Hash as _, Hasher};
 
+use holdfast_abi::{StealTime, msr};
+
 use crate::boundary::{
     Command, Event, Exit, GuestState, HardwareEvent, HostInterrupt, Nanos, PcpuId, PcpuPlace, Run, VcpuId, VcpuState,
     VmId,
@@ -17,6 +19,17 @@ use crate::host::Host;
 pub(super) const PCPUS: u32 = 2;
 /// The time that each unit of host work takes. Nanoseconds.
 const COST_NS: u64 = 200;
+/// What a guest shows that computes in user mode.
+const IN_USER_MODE: GuestState = GuestState {
+    interrupts_enabled: true,
+    cpl: 3,
+    cr8: 0,
+    undelivered: None,
+    pv_eoi: false,
+    word: 0,
+};
+/// Where a guest's record is.
+const RECORD: u64 = 0x1000;
 /// The time that an interrupt of another pCPU takes. Nanoseconds.
 const IPI_NS: u64 = 1_000;
 
@@ -31,6 +44,10 @@ pub(super) enum Program {
     Kicks,
     /// It computes and halts, in turns.
     Halts,
+    /// It computes with interrupts masked, and says that it holds a lock.
+    Masks,
+    /// It does as [`Program::Pauses`] with interrupts masked, and says anything.
+    Claims,
     /// It does anything.
     Hostile,
 }
@@ -52,6 +69,8 @@ struct Guest {
     left: u64,
     state: GuestState,
     window: bool,
+    /// It has registered its word.
+    speaks: bool,
     /// Since when it has been ready.
     ready_since: Option<u64>,
 }
@@ -75,10 +94,22 @@ impl Guest {
         if self.left == 0 {
             self.turn = !self.turn;
             match (self.program, self.turn) {
+                (Program::Masks | Program::Claims, _) if !core::mem::replace(&mut self.speaks, true) => {
+                    let (msr, value) = (msr::STEAL_TIME, RECORD | msr::STEAL_TIME_ENABLE);
+                    return (0, Some(Exit::WriteMsr { msr, value }));
+                }
+                (Program::Masks, _) => {
+                    self.state.word = StealTime::IN_SECTION;
+                    self.left = 1_000_000;
+                }
+                (Program::Claims, true) => {
+                    self.state.word = self.below(1 << 12) as u32;
+                    self.left = 20_000 + self.below(20_000);
+                }
                 (Program::Computes, _) => self.left = 1_000_000,
                 (Program::Pauses | Program::Kicks, true) => self.left = 20_000 + self.below(20_000),
                 (Program::Halts, true) => self.left = 5_000,
-                (Program::Pauses, false) => return (0, Some(Exit::Pause)),
+                (Program::Pauses | Program::Claims, false) => return (0, Some(Exit::Pause)),
                 (Program::Kicks, false) => return (0, Some(hypercall(5, [0, 1, 0, 0]))),
                 (Program::Halts, false) => return (0, Some(Exit::Hlt)),
                 (Program::Hostile, _) => match self.anything() {
@@ -101,6 +132,7 @@ impl Guest {
         };
         let offset = self.below(64) as u32 * 16;
         self.state.interrupts_enabled = self.below(2) == 0;
+        self.state.word = operand as u32;
         self.state.cpl = [0, 0, 0, 3][self.below(4) as usize];
         let target = self.below(4);
         match self.below(20) {
@@ -191,6 +223,7 @@ impl Machine {
             let vm = VmConfig {
                 pv_sched_yield: true,
                 pv_send_ipi: true,
+                guest_word: true,
                 group: VmGroup::Own { shares: 1024 },
                 ..VmConfig::default()
             };
@@ -205,8 +238,12 @@ impl Machine {
                     random: seed << 32 | index,
                     turn: false,
                     left: 0,
-                    state: GuestState::default(),
+                    state: match program {
+                        Program::Computes => IN_USER_MODE,
+                        _ => GuestState::default(),
+                    },
                     window: false,
+                    speaks: false,
                     ready_since: None,
                 });
             }

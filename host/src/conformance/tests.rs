@@ -5,7 +5,17 @@ use std::time::Instant;
 
 use super::*;
 use crate::boundary::{PcpuId, TaskId, VcpuId};
+use crate::faults::Planted;
+use crate::policies::{Grace, GraceAndHandover, Handover};
 use crate::sched::seam::{Pause, RunState, View, Yield};
+
+/// Returns the host of `kernel` with `policy`.
+fn of(policy: PolicyKind, kernel: Linux) -> HostConfig {
+    HostConfig {
+        policy,
+        ..HostConfig::of(kernel)
+    }
+}
 
 /// The kernel, by a policy that changes nothing.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +36,7 @@ fn the_kernels_conform() {
 fn the_kernels_keep_to_half_of_the_longest_wait_and_every_guest_lives() {
     for kernel in KERNELS {
         for world in WORLDS {
-            let seen = run(PolicyKind::KERNEL, kernel, world, 1).expect("a host");
+            let seen = run(&of(PolicyKind::KERNEL, kernel), world, 1).expect("a host");
             assert!(seen.waited < WAIT_MAX.0 / 2, "{kernel:?}: {seen:?}");
             let whole = u64::from(PCPUS) * SPAN;
             let least = seen.times.iter().min().copied().unwrap_or(0);
@@ -40,7 +50,7 @@ fn a_policy_without_methods_is_the_kernel() {
     for kernel in Linux::ALL {
         for world in WORLDS {
             let [without, with] = [PolicyKind::KERNEL, PolicyKind::of::<Kernel>("same")]
-                .map(|policy| run(policy, kernel, world, 7).expect("a host"));
+                .map(|policy| run(&of(policy, kernel), world, 7).expect("a host"));
             assert_eq!(without, with, "{kernel:?}");
         }
     }
@@ -265,10 +275,59 @@ impl Policy for Wild {
 fn wrong_answers_are_refused_and_every_thread_runs() {
     for kernel in Linux::ALL {
         for world in WORLDS {
-            let seen = run(PolicyKind::of::<Wild>("wild"), kernel, world, 3).expect("a host");
+            let seen = run(&of(PolicyKind::of::<Wild>("wild"), kernel), world, 3).expect("a host");
             assert!(seen.refused > 0, "{kernel:?}");
             // Four threads, of which each is taken in the end because it was forgotten.
             assert!(seen.waited < 2 * 4 * 100 * MS, "{kernel:?}: {seen:?}");
         }
     }
+}
+
+#[test]
+fn grace_without_payback_is_caught_by_the_share_alone() {
+    for kernel in KERNELS {
+        let free = |is_free| {
+            let planted = Planted {
+                grace_is_free: is_free,
+                ..Planted::default()
+            };
+            HostConfig {
+                planted,
+                ..of(PolicyKind::of::<Grace<500, 4>>("grace"), kernel)
+            }
+        };
+        let liars = WORLDS.iter().find(|world| world.guests.concat().contains(&Masks));
+        let liars = liars.expect("a world of guests that lie");
+        assert_eq!(check_one(&free(false), liars), Ok(()), "{kernel:?}");
+        let broken = check_one(&free(true), liars);
+        assert!(matches!(broken, Err(Broken::Share { .. })), "{kernel:?}: {broken:?}");
+    }
+}
+
+#[test]
+fn whatever_a_guest_says_it_gains_nothing_from_a_guest_that_computes() {
+    for world in WORLDS.iter().filter(|world| world.guests.concat().contains(&Masks)) {
+        for seed in 2..12 {
+            for policy in [
+                PolicyKind::of::<Grace<500, 4>>("grace"),
+                PolicyKind::of::<GraceAndHandover>("all"),
+            ] {
+                let run = |policy| run(&of(policy, Linux::V6_12), world, seed).expect("a host").times[0];
+                let (with, without) = (run(policy), run(PolicyKind::KERNEL));
+                let percent = u64::from(PCPUS) * SPAN / 100;
+                assert!(
+                    with + percent > without,
+                    "{policy:?}, seed {seed}: {with} of {without} ns"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn cooperation_conforms() {
+    assert_eq!(check::<Grace>(), Ok(()));
+    assert_eq!(check::<Grace<500, 4>>(), Ok(()));
+    assert_eq!(check::<Handover>(), Ok(()));
+    assert_eq!(check::<GraceAndHandover>(), Ok(()));
 }

@@ -112,7 +112,7 @@ impl Scheduler {
             halves_differences: sched.balance.halves_differences,
             hz: u64::from(config.hz),
             hierarchy: Hierarchy::new(pcpus as u32, rules, sched),
-            seam: Seam::new(config.policy, pcpus),
+            seam: Seam::new(config.policy, pcpus, config.planted.grace_is_free),
             topology,
             queues: IdVec::filled(queue, pcpus),
             threads: IdVec::new(),

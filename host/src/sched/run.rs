@@ -178,26 +178,38 @@ impl Scheduler {
     /// Reschedules pCPUs whose running thread came to the end of its slice or quota between ticks.
     pub(super) fn resched_overdue(&mut self, step: &mut Step<'_>) {
         while let Some(pcpu) = self.hierarchy.overdue.pop() {
-            if self.slice_ends(pcpu, step) {
+            if self.slice_ends(pcpu) {
                 self.resched_fair(pcpu, step);
             }
         }
     }
 
-    /// Returns whether the slice of the running thread of `pcpu` ends now, as the scheduler wants. A policy may let the
-    /// thread run on, unless its quota is spent.
-    fn slice_ends(&mut self, pcpu: u32, step: &mut Step<'_>) -> bool {
+    /// Returns whether the slice of the running thread of `pcpu` ends now, as the scheduler wants. It does not while a
+    /// policy's own slice lasts, unless a quota is spent.
+    fn slice_ends(&self, pcpu: u32) -> bool {
         let Some(curr) = self.rq(pcpu).curr else { return false };
-        if self.seam.is_kernel() || self.hierarchy.is_out_of_quota(self.threads[curr].entity) {
-            return true;
+        self.seam.slice_ends(self.now(), pcpu) || self.hierarchy.is_out_of_quota(self.threads[curr].entity)
+    }
+
+    /// Returns whether the running thread of `pcpu`, which is to be rescheduled, runs on for a while because of a
+    /// policy. It does not if it must leave: its quota is spent, it may not run here, or another pCPU pulls it.
+    pub(crate) fn runs_on(&mut self, pcpu: u32) -> bool {
+        if self.seam.is_kernel() {
+            return false;
         }
-        let before = self.seam.slice_until(pcpu);
-        let ends = self.seam.slice_ends(parts!(self), pcpu, curr);
-        if !ends && pcpu != step.pcpu && self.seam.slice_until(pcpu) != before {
-            // It has to set its timer.
-            step.ipi(pcpu);
+        let Some(task) = self.rq(pcpu).curr else { return false };
+        let thread = &self.threads[task];
+        let stays = thread.state == ThreadState::Runnable
+            && thread.may_run_on(pcpu)
+            && self.rq(pcpu).push_to.is_none()
+            && !self.runs_alone(pcpu)
+            && !self.hierarchy.is_out_of_quota(thread.entity);
+        if !stays || !self.seam.runs_on(parts!(self), pcpu, task) {
+            return false;
         }
-        ends
+        let queue = self.rq_mut(pcpu);
+        (queue.need_resched, queue.lazily) = (false, false);
+        true
     }
 
     /// Reschedules `pcpu` if `task`, which was just put on its queue, should run instead of the running thread.
@@ -287,6 +299,10 @@ impl Scheduler {
         self.note_busy(pcpu);
         self.rq_mut(pcpu).need_resched = false;
         if let Some(prev) = prev {
+            let uncharged = self.seam.uncharged(pcpu);
+            if uncharged > 0 {
+                self.take_back(prev, uncharged);
+            }
             self.hierarchy.put(self.threads[prev].entity);
             let thread = &mut self.threads[prev];
             thread.on_cpu = false;
@@ -403,7 +419,7 @@ impl Scheduler {
             self.hierarchy.account(self.hierarchy.entities[id].queue);
             at = self.hierarchy.parent(id);
         }
-        if self.slice_ends(pcpu, step) {
+        if self.slice_ends(pcpu) {
             self.resched(pcpu, step);
         }
         self.resched_overdue(step);
@@ -416,7 +432,7 @@ impl Scheduler {
         self.rq_mut(pcpu).update_load(jiffies, load);
         if let Some(curr) = self.rq(pcpu).curr
             && self.hierarchy.tick(self.threads[curr].entity)
-            && self.slice_ends(pcpu, step)
+            && self.slice_ends(pcpu)
         {
             self.resched(pcpu, step);
         }
@@ -457,6 +473,17 @@ impl Scheduler {
             self.resched(there, step);
         }
         true
+    }
+
+    /// A fault planted by tests: takes `ns` off what `task`, which runs, is charged.
+    fn take_back(&mut self, task: TaskId, ns: u64) {
+        let mut at = Some(self.threads[task].entity);
+        while let Some(id) = at {
+            self.hierarchy.account(self.hierarchy.entities[id].queue);
+            let entity = &mut self.hierarchy.entities[id];
+            entity.vruntime = entity.vruntime.wrapping_sub(scaled(ns, entity.weight));
+            at = self.hierarchy.parent(id);
+        }
     }
 
     /// Charges the running thread of `pcpu` for `ns` that it has not run, in the queue that it shares with `target`.

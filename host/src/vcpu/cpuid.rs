@@ -39,7 +39,8 @@ pub(crate) fn cpuid(on: &mut Wings, vcpu: VcpuId, leaf: u32) -> [u32; 4] {
                 | bit(vm.config.pv_eoi, cpuid::KVM_FEATURE_PV_EOI)
                 | bit(vm.config.pv_tlb_flush, cpuid::KVM_FEATURE_PV_TLB_FLUSH)
                 | bit(vm.config.poll_control, cpuid::KVM_FEATURE_POLL_CONTROL)
-                | bit(vm.config.steal_time, cpuid::KVM_FEATURE_STEAL_TIME);
+                | bit(vm.config.steal_time, cpuid::KVM_FEATURE_STEAL_TIME)
+                | bit(vm.config.steal_time && vm.config.guest_word, cpuid::FEATURE_GUEST_WORD);
             [features, 0, 0, bit(vm.config.realtime_hint, cpuid::KVM_HINTS_REALTIME)]
         }
         _ => [0; 4],

@@ -14,6 +14,7 @@ use crate::vcpu::halt;
 use crate::vcpu::hypercall;
 use crate::vcpu::msr;
 use crate::vcpu::nested;
+use crate::vcpu::steal_time;
 use crate::vcpu::userspace;
 use crate::vcpu::{Activity, Mode};
 use crate::wings::Wings;
@@ -32,6 +33,7 @@ pub(crate) fn exit(on: &mut Wings, vcpu: VcpuId, exit: Exit, guest: GuestState, 
         masked: !guest.interrupts_enabled,
         spins: exit == Exit::Pause,
         halted: exit == Exit::Hlt,
+        word: steal_time::read_word(on, vcpu, guest.word),
     };
     on.threads.sched.exited(vcpu, seen);
     // This comes first: the exit itself may be the end of another interrupt.

@@ -4,6 +4,7 @@ use holdfast_abi::{StealTime, msr};
 
 use crate::boundary::{Command, Cost, PcpuId, VcpuId};
 use crate::guests::Guests;
+use crate::sched::seam::GuestWord;
 use crate::step::Step;
 use crate::vcpu::Steal;
 use crate::wings::Wings;
@@ -50,6 +51,22 @@ pub(crate) fn update_steal_time(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_
         steal,
         flush,
     });
+}
+
+/// Returns what the `word` of `vcpu` says, or `None` if the guest shares none.
+pub(crate) fn read_word(on: &Wings, vcpu: VcpuId, word: u32) -> Option<GuestWord> {
+    let at = &on.guests.vcpus[vcpu];
+    let vm = &on.guests.vms[at.vm];
+    if !vm.config.guest_word || at.steal.msr & msr::STEAL_TIME_ENABLE == 0 {
+        return None;
+    }
+    let target = word >> StealTime::TARGET_SHIFT;
+    let waits = word & StealTime::WAITS_FOR_IPI != 0 && target < vm.vcpus && target != at.index;
+    Some(GuestWord {
+        in_section: word & StealTime::IN_SECTION != 0,
+        in_queue: word & StealTime::IN_QUEUE != 0,
+        waits_for: waits.then(|| on.guests.vcpu_id(at.vm, target)),
+    })
 }
 
 impl Guests {

@@ -104,6 +104,10 @@ fn each_paravirtual_feature_has_a_bit_of_its_own() {
     // A flush on request uses the steal-time record.
     let flush = |vm: &mut VmConfig| (vm.steal_time, vm.pv_tlb_flush) = (true, true);
     assert_eq!(features(flush), [1 << 5 | 1 << 9, 0, 0, 0]);
+    // The guest's word is in that record. The bit is not KVM's.
+    assert_eq!(features(|vm| vm.guest_word = true), [0; 4]);
+    let word = |vm: &mut VmConfig| (vm.steal_time, vm.guest_word) = (true, true);
+    assert_eq!(features(word), [1 << 5 | 1 << 31, 0, 0, 0]);
 }
 
 #[test]

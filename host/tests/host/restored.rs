@@ -72,7 +72,7 @@ proptest! {
             (lapic[reg::ID as usize / 16], lapic[reg::LDR as usize / 16]) = (0, 1);
         }
         let saved = SavedVcpu {
-            guest: GuestState { interrupts_enabled, cpl, cr8, undelivered: None, pv_eoi: false },
+            guest: GuestState { interrupts_enabled, cpl, cr8, undelivered: None, pv_eoi: false, word: 0 },
             mp_state,
             pv_unhalted,
             pending,

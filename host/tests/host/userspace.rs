@@ -15,6 +15,7 @@ const GUEST: GuestState = GuestState {
     cr8: 0,
     undelivered: None,
     pv_eoi: false,
+    word: 0,
 };
 
 /// A host with a list of explicit events.

@@ -26,7 +26,7 @@ pub static EXPERIMENTS: &[Shipped] = shipped!(
     "experiments": "kernbench-overcommit", "pgbench-overhead", "aim7-qspinlock", "amqp-directed-yield", "boot-64",
     "cgroup-imbalance", "lock-crossover", "directed-yield-grid", "kernel-build-contention", "avic-hackbench", "avic-tar",
     "avic-netperf", "ipi-bench", "ebizzy-tlb", "ebizzy-wait-early", "linux-pvspin", "linux-hackbench",
-    "live-migration", "dbench-overcommit", "nested-kernbench"
+    "live-migration", "dbench-overcommit", "nested-kernbench", "who-should-wait"
 );
 
 /// All shipped machine profiles.

@@ -199,6 +199,12 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("vm.one.numa", "[0, 0, 1, 1]", &[]),
     ("vm.one.parent", "limited", &[]),
     ("vm.one.pcid", "true", &["machine.cpu=broadwell-ep", "vm.one.vcpus=4"]),
+    (
+        "host.policy",
+        "handover",
+        &["vm.one.vcpus=4", "vm.one.lock=ticket", "machine.ple=true"],
+    ),
+    ("vm.one.guest_word", "true", &["host.policy=grace", "vm.one.vcpus=4"]),
     ("vm.one.poll_control", "true", &["vm.one.idle=haltpoll"]),
     ("vm.one.rwlocks", "queued", &[]),
     ("vm.one.shares", "100", &["vm.one.cgroup=own"]),
@@ -275,7 +281,6 @@ const OTHER: &[(&str, &str, &[&str])] = &[
 
 /// Keys that change no history of [`SMALL`], with the reason.
 const INERT: &[(&str, &str)] = &[
-    ("host.policy", "it has one value, unless a program adds policies"),
     ("machine.topology", "it names a file of the machine to describe"),
     (
         "host.idle_hlt",

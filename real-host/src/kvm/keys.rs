@@ -108,6 +108,7 @@ fn of_guest(vm: &Vm, is_stock: bool) -> Vec<(&'static str, &'static str)> {
         poll_control: _,
         steal_time,
         preempted_flag,
+        guest_word,
         waits_for_sipi,
         // It follows `from`.
         dormant: _,
@@ -146,6 +147,7 @@ fn of_guest(vm: &Vm, is_stock: bool) -> Vec<(&'static str, &'static str)> {
         "lock" if registered => "the guest image has the locks of the crate `locks` only";
         "parent" if vm.group.is_some() => GROUPS;
         "preempted_flag" if steal_time && !preempted_flag => "KVM keeps the flag wherever it offers steal_time";
+        "guest_word" if guest_word => "no KVM reads such a word";
         "starts_cpus" if waits_for_sipi => "the VMM starts all CPUs of a guest at once";
         "apic_inhibits" if !apic_inhibits.is_empty() => "KVM finds the reasons itself";
         "cpu_pm" if cpu_pm && !passes_halts() => "this host's KVM cannot pass HLT and PAUSE through to a guest";

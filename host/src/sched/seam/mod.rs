@@ -17,7 +17,7 @@ pub use kind::PolicyKind;
 pub use policy::{Pause, Policy, Yield};
 pub(crate) use view::Parts;
 use view::Seen;
-pub use view::{GuestView, RunState, ThreadView, View};
+pub use view::{GuestView, GuestWord, RunState, ThreadView, View};
 
 use super::runqueue::{Thread, ThreadState};
 use crate::boundary::{PcpuId, TaskId, VcpuId, VmId};
@@ -49,6 +49,8 @@ pub(super) use parts;
 struct Slice {
     /// When it ends. `None`: it is the kernel's.
     until: Option<u64>,
+    /// Whether it is time in which the thread runs on although it was to leave.
+    is_grace: bool,
     /// How much longer than the slice the thread may run. Nanoseconds.
     extra_ns: u64,
 }
@@ -64,16 +66,19 @@ pub(crate) struct Seam {
     handovers: Vec<Option<TaskId>>,
     /// The number of answers that were refused.
     pub(crate) refused: u64,
+    /// A fault planted by tests.
+    grace_is_free: bool,
 }
 
 impl Seam {
-    pub(crate) fn new(kind: PolicyKind, pcpus: usize) -> Seam {
+    pub(crate) fn new(kind: PolicyKind, pcpus: usize, grace_is_free: bool) -> Seam {
         Seam {
             policy: kind.make(),
             seen: Seen::default(),
             slices: vec![Slice::default(); pcpus],
             handovers: vec![None; pcpus],
             refused: 0,
+            grace_is_free,
         }
     }
 
@@ -159,6 +164,7 @@ impl Seam {
         let slice = self.checked(slice, allowed, None);
         self.slices[pcpu as usize] = Slice {
             until: slice.map(|slice| parts.hierarchy.now + slice.0),
+            is_grace: false,
             extra_ns: EXTRA_MAX_NS,
         };
     }
@@ -174,21 +180,37 @@ impl Seam {
         self.slices[pcpu as usize].until = None;
     }
 
-    /// Returns whether the slice of `task`, which runs on `pcpu`, ends now, as the scheduler says.
-    pub(crate) fn slice_ends(&mut self, parts: Parts<'_>, pcpu: u32, task: TaskId) -> bool {
+    /// Returns whether the slice of the running thread of `pcpu` may end `now`.
+    pub(crate) fn slice_ends(&self, now: u64, pcpu: u32) -> bool {
+        self.slice_until(pcpu).is_none_or(|until| until <= now)
+    }
+
+    /// Returns for how long the thread that leaves `pcpu` has run on without being charged, by a planted fault.
+    /// Nanoseconds.
+    pub(crate) fn uncharged(&self, pcpu: u32) -> u64 {
+        let slice = self.slices[pcpu as usize];
+        let is_free = self.grace_is_free && slice.is_grace;
+        if is_free { EXTRA_MAX_NS - slice.extra_ns } else { 0 }
+    }
+
+    /// Returns whether `task`, which is to leave `pcpu` to another thread, runs on for a while.
+    pub(crate) fn runs_on(&mut self, parts: Parts<'_>, pcpu: u32, task: TaskId) -> bool {
         let now = parts.hierarchy.now;
         let slice = self.slices[pcpu as usize];
-        if slice.until.is_some_and(|until| now < until) {
-            return false;
+        if slice.is_grace && !self.slice_ends(now, pcpu) {
+            return true;
         }
         let more = self.ask(parts, None, |policy, view| policy.slice_ends(view, PcpuId(pcpu), task));
         let allowed = more.is_none_or(|more| (1..=slice.extra_ns).contains(&more.0));
-        let more = self.checked(more, allowed, None);
-        self.slices[pcpu as usize] = Slice {
-            until: more.map(|more| now + more.0),
-            extra_ns: slice.extra_ns - more.map_or(0, |more| more.0),
+        let Some(more) = self.checked(more, allowed, None) else {
+            return false;
         };
-        more.is_none()
+        self.slices[pcpu as usize] = Slice {
+            until: Some(now + more.0),
+            is_grace: true,
+            extra_ns: slice.extra_ns - more.0,
+        };
+        true
     }
 
     /// Returns whether `woken` takes the pCPU from `running`.

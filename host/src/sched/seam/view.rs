@@ -6,6 +6,7 @@ use super::super::entity::EntityKind;
 use super::super::hierarchy::Hierarchy;
 use super::super::runqueue::{RunQueue, Thread, ThreadState};
 use super::super::topology::Topology;
+use super::super::weight::NICE_0;
 use crate::boundary::{Nanos, PcpuId, TaskId, VcpuId, VmId};
 use crate::ids::IdVec;
 
@@ -58,6 +59,19 @@ pub struct GuestView {
     pub spins: bool,
     /// It was halted.
     pub halted: bool,
+    /// What it said of itself, if it shares a word with the host.
+    pub word: Option<GuestWord>,
+}
+
+/// What a guest says of a vCPU (docs/spec/guest-host-interface.md, "Guest word"). The guest may lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GuestWord {
+    /// It holds a spinlock.
+    pub in_section: bool,
+    /// It waits for a spinlock, maybe with others behind it.
+    pub in_queue: bool,
+    /// It waits for this vCPU of its VM to answer an IPI.
+    pub waits_for: Option<VcpuId>,
 }
 
 /// A thread.
@@ -73,8 +87,8 @@ pub struct ThreadView {
     pub waited: Nanos,
     /// For how long it has run since it was picked, if it runs.
     pub ran: Nanos,
-    /// The run time that it still has to get to be where its queue's average is, in nanoseconds of a thread of nice 0.
-    /// Negative if it is ahead. 0 while it sleeps.
+    /// The run time in nanoseconds that it still has to get to be where its queue's average is. Negative if it is
+    /// ahead. In a group, the least of this for it and the groups above it. 0 while it sleeps.
     pub lag: i64,
     /// Its guest, if it was made for a vCPU.
     pub guest: GuestView,
@@ -161,7 +175,13 @@ impl<'a> View<'a> {
         };
         let running = run == RunState::Running;
         let guest = self.seen.guests.get(task.0 as usize).copied().flatten();
-        let lag = hierarchy.average(entity.queue).wrapping_sub(entity.vruntime) as i64;
+        let lags = hierarchy.path(thread.entity).map(|at| {
+            let entity = &hierarchy.entities[at];
+            let lag = hierarchy.average(entity.queue).wrapping_sub(entity.vruntime) as i64;
+            let run_time = i128::from(lag) * i128::from(entity.weight) / i128::from(NICE_0);
+            run_time as i64
+        });
+        let lag = lags.min().unwrap_or(0);
         let since = |from: u64| hierarchy.now.saturating_sub(from);
         Some(ThreadView {
             vcpu: guest.map(|(vm, vcpu, _)| (vm, vcpu)),

@@ -164,6 +164,7 @@ pub(super) static GUEST: &[Key] = &[
     key("vm.*.pv_sched_yield", vm!(Flag, host.pv_sched_yield)),
     key("vm.*.steal_time", vm!(Flag, host.steal_time)),
     key("vm.*.preempted_flag", vm!(Flag, host.preempted_flag)),
+    key("vm.*.guest_word", vm!(Flag, host.guest_word)),
     key("vm.*.poll_control", vm!(Flag, host.poll_control)),
     key("vm.*.cpu_pm", vm!(Flag, host.cpu_pm)),
     key("vm.*.realtime_hint", vm!(Flag, host.realtime_hint)),

@@ -68,6 +68,8 @@ impl Engine {
             Some(address) => self.vm_of(vcpu).fixed.memory.take_pv_eoi(address),
             None => false,
         };
+        let record = self.vcpus[vcpu].record;
+        let word = record.map_or(0, |address| self.vm_of(vcpu).fixed.memory.guest_word(address));
         let this = &self.vcpus[vcpu];
         GuestState {
             // A vector that was injected and not yet taken has entered its handler, which runs with interrupts masked.
@@ -76,6 +78,7 @@ impl Engine {
             cr8: this.interrupts.cr8,
             undelivered: None,
             pv_eoi,
+            word,
         }
     }
 

@@ -70,6 +70,12 @@ impl SharedMemory {
         state & StealTime::FLUSH_TLB != 0
     }
 
+    /// The guest's word in the record at `address`.
+    pub fn guest_word(&self, address: u64) -> u32 {
+        self.record_index(address)
+            .map_or(0, |index| self.steal_time[index].word.load(Relaxed))
+    }
+
     /// The second half of a planted torn exchange, long after the first: vCPU `number` is entered.
     #[inline]
     pub fn finish_torn_exchange(&self, number: u32) {

@@ -183,6 +183,8 @@ pub struct Vcpu {
     pub spin: SpinState,
     /// The host's answers to the last exit.
     pub replies: Replies,
+    /// Address of its steal-time record, which the host has updated, with the guest's word.
+    pub record: Option<u64>,
     /// Its part in nesting.
     nesting: Nesting,
 }
@@ -209,6 +211,7 @@ impl Vcpu {
             spin: SpinState::default(),
             interrupts: InterruptState::default(),
             replies: Replies::default(),
+            record: None,
             memory: UserMemory::default(),
             announced: Announced {
                 mode: Mode::Kernel,

@@ -1,4 +1,5 @@
-//! The steal-time record: 64 bytes of guest memory that the host writes (KVM `struct kvm_steal_time`), and a word that it reads.
+//! The steal-time record: 64 bytes of guest memory that the host writes (KVM `struct kvm_steal_time`), with a word that
+//! it only reads.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 

@@ -156,20 +156,30 @@ mod tests {
                 kvm: kvm | cpuid::KVM_FEATURE_STEAL_TIME,
                 ..Features::default()
             };
-            let Assists { yields, flushes, ipis } = features.assists(2);
-            [yields, flushes, ipis]
+            let Assists {
+                yields,
+                flushes,
+                ipis,
+                word,
+            } = features.assists(2);
+            [yields, flushes, ipis, word]
         };
-        assert_eq!(assists(0), [false; 3]);
-        assert_eq!(assists(cpuid::KVM_FEATURE_PV_SCHED_YIELD), [true, false, false]);
-        assert_eq!(assists(cpuid::KVM_FEATURE_PV_TLB_FLUSH), [false, true, false]);
-        assert_eq!(assists(cpuid::KVM_FEATURE_PV_SEND_IPI), [false, false, true]);
+        assert_eq!(assists(0), [false; 4]);
+        assert_eq!(assists(cpuid::KVM_FEATURE_PV_SCHED_YIELD), [true, false, false, false]);
+        assert_eq!(assists(cpuid::KVM_FEATURE_PV_TLB_FLUSH), [false, true, false, false]);
+        assert_eq!(assists(cpuid::KVM_FEATURE_PV_SEND_IPI), [false, false, true, false]);
+        assert_eq!(assists(cpuid::FEATURE_GUEST_WORD), [false, false, false, true]);
         let alone = Features {
             hypervisor: true,
             kvm: u32::MAX,
             ..Features::default()
         }
         .assists(1);
-        assert_eq!(alone, Assists::default());
+        let word = Assists {
+            word: true,
+            ..Assists::default()
+        };
+        assert_eq!(alone, word, "a lone vCPU can be preempted in a section, too");
     }
 
     #[test]

@@ -7,7 +7,8 @@
 //! Each file uses only layers above it in this list, so a subsystem reads without the kernel that contains it:
 //! - values: `costs`, `class`, `profile`, `config`, `lines`, `limits`, `ids`, `local`, `mask`, `numa`, `pcid`, and the
 //!   machine's interface (`machine`);
-//! - one CPU: `apic`, `haltpoll`, `word`, `cpu` (each CPU's own state, and the CPU that runs the caller), `features`, `ipi`;
+//! - one CPU: `apic`, `haltpoll`, `word`, `cpu` (each CPU's own state, and the CPU that runs the caller), `features`,
+//!   `ipi`;
 //! - spinlocks (`sync`, `rwlock`), and what is under them: `smp`, `nmi`, `task`, `tlb`, `pages`, `measured`, `driver`;
 //! - `sched`, and on it `wait`, `time`;
 //! - sleeping locks: `mutex`, `rwsem` (both over `spin`), `semaphore`;

@@ -1,8 +1,8 @@
 //! The word of each CPU's steal-time record in which the kernel says what the CPU is in the midst of, for a host that
 //! reads it (docs/spec/guest-host-interface.md, "Guest word").
 //!
-//! Each change is a store to a line of this CPU. The host reads it on the same pCPU, after an exit. So the stores take no
-//! time here.
+//! Each change is a store to a line of this CPU. The host reads it on the same pCPU, after an exit. So the stores take
+//! no time here.
 
 use holdfast_abi::StealTime;
 use holdfast_locks::CpuId;

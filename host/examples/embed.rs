@@ -23,6 +23,7 @@ const GUEST: GuestState = GuestState {
     cr8: 0,
     undelivered: None,
     pv_eoi: false,
+    word: 0,
 };
 
 struct Vmm {

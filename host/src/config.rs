@@ -212,8 +212,8 @@ pub struct VmConfig {
     pub steal_time: bool,
     /// Whether the host maintains the preempted flag of the steal-time record (4.10, uncertain).
     pub preempted_flag: bool,
-    /// Whether the host reads a word of the steal-time record in which the guest says what each vCPU is in the midst of.
-    /// No KVM has it.
+    /// Whether the host reads a word of the steal-time record in which the guest says what each vCPU is in the midst
+    /// of. No KVM has it.
     pub guest_word: bool,
     /// The guest's CPU 0 starts the others by INIT and SIPI, one after another, as on real hardware. Otherwise all
     /// vCPUs run from power-on.

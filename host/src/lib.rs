@@ -16,8 +16,8 @@
 //!   in `pause/config.rs`.
 //! - `sched/`: one machinery of entities, queues and groups (`hierarchy.rs`) that asks a policy (`cfs.rs`, `eevdf.rs`)
 //!   what to do within a queue. A version is a set of parameters (`sched/config.rs`).
-//! - `sched/seam/`: a [`Policy`], which is asked before all of that. [`conformance`] is its contract. Those of no kernel
-//!   yet are in [`policies`].
+//! - `sched/seam/`: a [`Policy`], which is asked before all of that. [`conformance`] is its contract, and [`policies`]
+//!   has three.
 //!
 //! The tests are random guests with a small clock, and a model of the APIC manual (`host/tests/host/apic_model`).
 #![no_std]

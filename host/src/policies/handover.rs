@@ -20,8 +20,8 @@ const PATIENCE_NS: u64 = 50_000_000;
 ///
 /// That is the receiver of its IPI if its word names one. Otherwise it is, of the siblings that were preempted, the one
 /// in a critical section that has waited longest, and after that one in the queue of a lock. The sibling is moved if it
-/// waits for another pCPU, and returns when that pCPU picks a thread. It is charged for what it runs. While it is more than 3
-/// ms ahead of its turn, on any level of groups, there is no handover to it.
+/// waits for another pCPU, and returns when that pCPU picks a thread. It is charged for what it runs. While it is more
+/// than 3 ms ahead of its turn, on any level of groups, there is no handover to it.
 #[derive(Clone, Debug, Default)]
 pub struct Handover {
     /// For each pCPU the thread that was picked last.

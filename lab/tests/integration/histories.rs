@@ -34,6 +34,7 @@ const SCALES: &[(&str, f64)] = &[
     ("linux-hackbench", 0.0005),
     ("linux-pvspin", 0.002),
     ("settings", 0.01),
+    ("who-should-wait", 0.05),
 ];
 
 /// Many settings, each in three mixtures of workloads.

@@ -39,9 +39,9 @@ pub trait Policy: Copied + fmt::Debug + Send {
         None
     }
 
-    /// `task`, which runs on `pcpu`, is to leave it: its slice ends, or a woken thread takes its place. Returns how much
-    /// longer it may run, or `None`. It is asked after the exit, so that what is seen of the guest is new, and again
-    /// after that time. It is not asked if a quota is spent. Refused: more than 10 ms in sum since the thread was
+    /// `task`, which runs on `pcpu`, is to leave it: its slice ends, or a woken thread takes its place. Returns how
+    /// much longer it may run, or `None`. It is asked after the exit, so that what is seen of the guest is new, and
+    /// again after that time. It is not asked if a quota is spent. Refused: more than 10 ms in sum since the thread was
     /// picked.
     fn slice_ends(&mut self, view: &View<'_>, pcpu: PcpuId, task: TaskId) -> Option<Nanos> {
         let _ = (view, pcpu, task);

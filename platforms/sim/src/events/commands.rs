@@ -162,7 +162,7 @@ impl Engine {
     /// guest has asked for that and `flush` allows it. Returns the time of the flush.
     pub fn update_steal_time(&mut self, vcpu: VcpuId, address: u64, steal: u64, flush: bool) -> Picos {
         let number = self.vcpus[vcpu].number;
-        self.vcpus[vcpu].record = Some(address);
+        self.vcpus[vcpu].replies.record = Some(address);
         let memory = &self.vm_of(vcpu).fixed.memory;
         let is_asked = memory.update_steal_time(number, address, steal);
         let flushes = is_asked && flush && memory.host_flushes();

@@ -68,7 +68,7 @@ impl Engine {
             Some(address) => self.vm_of(vcpu).fixed.memory.take_pv_eoi(address),
             None => false,
         };
-        let record = self.vcpus[vcpu].record;
+        let record = self.vcpus[vcpu].replies.record;
         let word = record.map_or(0, |address| self.vm_of(vcpu).fixed.memory.guest_word(address));
         let this = &self.vcpus[vcpu];
         GuestState {

@@ -109,6 +109,8 @@ pub struct Replies {
     pub cpuid: [u32; 4],
     /// The instruction that exited gets a general-protection fault.
     pub fault: bool,
+    /// Address of the steal-time record that the host has updated last, which has the guest's word.
+    pub record: Option<u64>,
 }
 
 /// What the guest has announced of its own doing.
@@ -183,8 +185,6 @@ pub struct Vcpu {
     pub spin: SpinState,
     /// The host's answers to the last exit.
     pub replies: Replies,
-    /// Address of its steal-time record, which the host has updated, with the guest's word.
-    pub record: Option<u64>,
     /// Its part in nesting.
     nesting: Nesting,
 }
@@ -211,7 +211,6 @@ impl Vcpu {
             spin: SpinState::default(),
             interrupts: InterruptState::default(),
             replies: Replies::default(),
-            record: None,
             memory: UserMemory::default(),
             announced: Announced {
                 mode: Mode::Kernel,

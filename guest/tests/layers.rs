@@ -48,6 +48,7 @@ const LAYERS: &[&str] = &[
     "semaphore",
     // Subsystems.
     "mm",
+    "block",
     "fs",
     "ipc",
     "net",

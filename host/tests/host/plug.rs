@@ -245,7 +245,7 @@ fn threads_that_wait_for_each_other_run_after_each_start_of_their_vm() {
         ..VmConfig::default()
     };
     world.add_vm(&VmConfig::default(), &[], vec![Guest::hog(), Guest::hog()]);
-    let vm = world.add_vm(&waiting, &[], vec![Guest::hog(), Guest::hog()]);
+    let vm = world.add_vm(&waiting, &[], [Guest::hog(), Guest::hog()].map(off).to_vec());
     world.add_task(&Default::default(), 10_000, MS);
     world.start();
     world.run_until(10 * MS);

@@ -17,7 +17,7 @@ pub fn holds<C: Checker>(lock: &str, scenario: &str, search: C::Search, body: im
     }
 }
 
-/// Runs the test of this thread in a process of its own: only there does its search run beside the other tests' searches
+/// Runs the test of this thread in a process of its own: only there does its search run beside those of other tests
 /// (see `SEARCH` in `src/loom.rs`). A test without a thread of its own has no other beside it, and runs here.
 #[track_caller]
 pub fn apart(test: impl FnOnce()) {

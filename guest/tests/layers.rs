@@ -48,10 +48,10 @@ const LAYERS: &[&str] = &[
     "semaphore",
     // Subsystems.
     "mm",
+    "net",
     "block",
     "fs",
     "ipc",
-    "net",
     "process",
     // The whole kernel and its users.
     "kernel",

@@ -240,16 +240,15 @@ fn a_vm_in_the_place_of_one_that_ended_has_its_quota() {
 fn threads_that_wait_for_each_other_run_after_each_start_of_their_vm() {
     let mut world = World::new(&HostConfig::default(), &places(1, 2, 1));
     let waiting = VmConfig {
-        dormant: true,
         vcpus_wait: true,
         ..VmConfig::default()
     };
     world.add_vm(&VmConfig::default(), &[], vec![Guest::hog(), Guest::hog()]);
-    let vm = world.add_vm(&waiting, &[], [Guest::hog(), Guest::hog()].map(off).to_vec());
     world.add_task(&Default::default(), 10_000, MS);
     world.start();
     world.run_until(10 * MS);
-    assert_eq!(ran(&world, 2..4), 0);
+    let vm = world.host.add_vm(&waiting, 2, &[]).expect("a valid vm");
+    world.guests.extend([Guest::hog(), Guest::hog()].map(off));
     for _ in 0..2 {
         let before = ran(&world, 2..4);
         by_vmm(&mut world, |pcpu| Event::Vmm(VmmEvent::VmStarts { pcpu, vm }));

@@ -12,6 +12,10 @@ use super::was_in_kernel;
 /// The slice on the pCPU of urgent vCPUs.
 const SLICE: Nanos = Nanos(100_000);
 
+/// How far a thread may be ahead of its turn until it is urgent no more. Nanoseconds. Without this bound a guest that
+/// pauses and masks interrupts for nothing would take from the others' shares.
+const AHEAD_MAX_NS: i64 = 3_000_000;
+
 /// The policy.
 #[derive(Clone, Debug, Default)]
 pub struct MicroPool {
@@ -62,8 +66,9 @@ impl Policy for MicroPool {
         let Some(waiter) = view.thread_of(spinner) else {
             return Pause::Kernel;
         };
+        let has_turn = |task| view.thread(task).is_some_and(|thread| thread.lag > -AHEAD_MAX_NS);
         for task in view.siblings(waiter).filter(|&task| was_in_kernel(view, task)) {
-            if !self.urgent.contains(&task) {
+            if has_turn(task) && !self.urgent.contains(&task) {
                 self.urgent.push(task);
             }
         }

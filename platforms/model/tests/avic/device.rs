@@ -6,17 +6,19 @@ use crate::interrupts::Waiting::{Deactivates, DeactivatesAndMoves, Halts, Spins,
 use holdfast_host::avic::handshake::AvicFaults;
 
 use super::{faulty, holds, loses};
-use crate::support::{ALL, BOUNDED};
+use crate::support::{ALL, BOUNDED, apart};
 
 #[test]
 fn no_interrupt_of_one_device_is_lost() {
-    for waiting in [Halts, Spins, SpinsAndMoves, Deactivates, DeactivatesAndMoves] {
-        holds(
-            &format!("[Device], {waiting:?}"),
-            &AvicScenario::new(&[Device], waiting),
-            &ALL,
-        );
-    }
+    apart(|| {
+        for waiting in [Halts, Spins, SpinsAndMoves, Deactivates, DeactivatesAndMoves] {
+            holds(
+                &format!("[Device], {waiting:?}"),
+                &AvicScenario::new(&[Device], waiting),
+                &ALL,
+            );
+        }
+    });
 }
 
 #[test]
@@ -32,13 +34,15 @@ fn no_interrupt_of_two_devices_is_lost() {
 
 #[test]
 fn no_interrupt_is_lost_beside_the_hypervisors() {
-    for waiting in [Halts, SpinsAndMoves] {
-        holds(
-            &format!("[Device, Software], {waiting:?}"),
-            &AvicScenario::new(&[Device, Software], waiting),
-            &BOUNDED,
-        );
-    }
+    apart(|| {
+        for waiting in [Halts, SpinsAndMoves] {
+            holds(
+                &format!("[Device, Software], {waiting:?}"),
+                &AvicScenario::new(&[Device, Software], waiting),
+                &BOUNDED,
+            );
+        }
+    });
 }
 
 #[test]

@@ -4,7 +4,7 @@ use holdfast_host::AvicDriver;
 use holdfast_model::Bounds;
 
 use crate::interrupts::{AvicScenario, Sender, Waiting};
-use crate::support::{ALL, BOUNDED, loses_interrupts, loses_nothing};
+use crate::support::{ALL, BOUNDED, apart, loses_interrupts, loses_nothing};
 
 mod device;
 
@@ -36,15 +36,17 @@ fn no_interrupt_is_lost_by_one_sender() {
 
 #[test]
 fn no_interrupt_is_lost_by_two_senders_and_migration() {
-    for senders in [[Hardware, Hardware], [Hardware, Software], [Software, Software]] {
-        for waiting in [Halts, SpinsAndMoves] {
-            holds(
-                &format!("{senders:?}, {waiting:?}"),
-                &AvicScenario::new(&senders, waiting),
-                &BOUNDED,
-            );
+    apart(|| {
+        for senders in [[Hardware, Hardware], [Hardware, Software], [Software, Software]] {
+            for waiting in [Halts, SpinsAndMoves] {
+                holds(
+                    &format!("{senders:?}, {waiting:?}"),
+                    &AvicScenario::new(&senders, waiting),
+                    &BOUNDED,
+                );
+            }
         }
-    }
+    });
 }
 
 /// Returns a scenario with one fault of the hypervisor or the hardware.
@@ -56,15 +58,17 @@ fn faulty(senders: &[Sender], waiting: Waiting, plant: impl FnOnce(&mut AvicScen
 
 #[test]
 fn no_interrupt_is_lost_by_the_driver_of_4_7() {
-    let by_running = |scenario: &mut AvicScenario| scenario.driver = AvicDriver::Linux4_7;
-    for sender in [Hardware, Software] {
-        for waiting in [Halts, Spins, SpinsAndMoves, Deactivates] {
-            let scenario = faulty(&[sender], waiting, by_running);
-            holds(&format!("4.7, {sender:?}, {waiting:?}"), &scenario, &ALL);
+    apart(|| {
+        let by_running = |scenario: &mut AvicScenario| scenario.driver = AvicDriver::Linux4_7;
+        for sender in [Hardware, Software] {
+            for waiting in [Halts, Spins, SpinsAndMoves, Deactivates] {
+                let scenario = faulty(&[sender], waiting, by_running);
+                holds(&format!("4.7, {sender:?}, {waiting:?}"), &scenario, &ALL);
+            }
         }
-    }
-    let both = faulty(&[Hardware, Software], Halts, by_running);
-    holds("4.7, both senders", &both, &BOUNDED);
+        let both = faulty(&[Hardware, Software], Halts, by_running);
+        holds("4.7, both senders", &both, &BOUNDED);
+    });
 }
 
 #[test]
@@ -167,16 +171,18 @@ fn deactivation_without_a_fence_loses_interrupts() {
 
 #[test]
 fn erratum_1235_loses_interrupts_and_the_workaround_none() {
-    let bare = faulty(&[Hardware], Halts, |scenario| scenario.erratum_1235 = true);
-    loses("erratum 1235", &bare);
-    let around = faulty(&[Hardware, Hardware], Halts, |scenario| {
-        scenario.erratum_1235 = true;
-        scenario.ipiv = false;
+    apart(|| {
+        let bare = faulty(&[Hardware], Halts, |scenario| scenario.erratum_1235 = true);
+        loses("erratum 1235", &bare);
+        let around = faulty(&[Hardware, Hardware], Halts, |scenario| {
+            scenario.erratum_1235 = true;
+            scenario.ipiv = false;
+        });
+        holds("erratum 1235, enable_ipiv=0", &around, &BOUNDED);
+        let around = faulty(&[Hardware], Spins, |scenario| {
+            scenario.erratum_1235 = true;
+            scenario.ipiv = false;
+        });
+        holds("erratum 1235, enable_ipiv=0, spinning", &around, &ALL);
     });
-    holds("erratum 1235, enable_ipiv=0", &around, &BOUNDED);
-    let around = faulty(&[Hardware], Spins, |scenario| {
-        scenario.erratum_1235 = true;
-        scenario.ipiv = false;
-    });
-    holds("erratum 1235, enable_ipiv=0, spinning", &around, &ALL);
 }

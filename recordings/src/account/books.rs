@@ -28,6 +28,8 @@ pub struct Book {
     /// Its sums.
     pub tally: Tally,
     last_exit: Option<(u32, u32)>,
+    /// The end of its last halt.
+    halted_until: u64,
     /// The present stretch with a pCPU: since when, up to when, and the pCPU.
     stretch: Option<(u64, u64, Option<u32>)>,
     /// The pCPU of the stretch before.
@@ -154,13 +156,18 @@ impl Sink for Books {
             Step::Ipi { vcpu, destination, .. } => self.tally(vcpu).ipis.add(destination, 1, 0),
             Step::HaltEnded {
                 vcpu,
+                at,
                 polled,
                 won,
                 ns,
                 waker,
                 ..
             } => {
-                let tally = self.tally(vcpu);
+                let book = &mut self.vcpus[vcpu.0 as usize];
+                // A halt may have begun before the recording. Halts do not overlap.
+                let recorded = at.saturating_sub(book.since.max(book.halted_until));
+                book.halted_until = book.halted_until.max(at);
+                let tally = &mut book.tally;
                 let polls = if won {
                     &mut tally.polls_won
                 } else {
@@ -168,7 +175,7 @@ impl Sink for Books {
                 };
                 add(polls, 1, polled);
                 if waker.is_some_and(|waker| waker.how == How::Kick) {
-                    add(&mut tally.kicked, 1, ns);
+                    add(&mut tally.kicked, 1, ns.min(recorded));
                 }
             }
             Step::Had {

@@ -261,7 +261,7 @@ fn guest(tally: &Tally, context: &Context<'_>) -> Vec<Figure> {
             (0, _) => Figure::inferred(halted, 0.0, "no kick was recorded: no PV spinlocks, or no contention"),
             _ => Figure::inferred(
                 halted,
-                percent(tally.kicked.1.min(recorded), recorded),
+                percent(tally.kicked.1, recorded),
                 "halts that a vCPU ended within its kick hypercall",
             ),
         },

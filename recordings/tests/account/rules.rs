@@ -149,6 +149,29 @@ fn who_woke_it_and_by_what_is_known() {
 }
 
 #[test]
+fn a_halt_counts_from_the_begin_of_the_recording() {
+    let mut host = running();
+    host.switch(1010, 1, Left::Ready, B);
+    host.exit(1020, 1, HLT);
+    host.switch(1040, 1, Left::Asleep, CC);
+    host.exit(1100, 0, 18);
+    host.event(1110, 0, What::Hypercall { nr: 5, args: [0, 1] });
+    host.wake(1120, 0, B, 1);
+    host.switch(1200, 1, Left::Ready, B);
+    // As KVM says, it had halted long before; and a second end is of no other halt.
+    host.halt_end(1210, 1, 1_000_000, true);
+    host.halt_end(1210, 1, 1_000_000, true);
+    let account = account(host.events, &Beside::default());
+    let figures = account
+        .vms
+        .iter()
+        .flat_map(|vm| vm.vcpus.iter().flat_map(|vcpu| &vcpu.figures));
+    let halted = figures.filter(|figure| figure.name == "halted_for_kick_percent");
+    let most = halted.filter_map(|figure| figure.value).fold(0.0, f64::max);
+    assert!((50.0..=100.0).contains(&most), "{most}");
+}
+
+#[test]
 fn a_wait_until_the_next_exit_is_told_from_a_lost_competition() {
     // B is woken on CPU 0, where A stays in its guest.
     let woken = || {

@@ -43,12 +43,9 @@ struct Requests {
     free: Vec<u32>,
 }
 
-/// Returns the device. Stops the machine if there is none.
+/// Returns the device.
 fn device<M: Machine>(system: &System<M>) -> &Disk {
-    match system.machine.disk() {
-        Some(disk) => disk,
-        None => system.panic("no block device was found".into()),
-    }
+    system.device(system.machine.disk(), "block")
 }
 
 impl<M: Machine> Block<M> {

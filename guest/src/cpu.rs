@@ -3,6 +3,7 @@
 //!
 //! Everything in here is lock-free: spinlocks are built on top of it.
 
+use alloc::format;
 use alloc::string::String;
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -142,6 +143,14 @@ impl<M: Machine> System<M> {
     #[inline]
     pub(crate) fn share_cache(&self, one: CpuId, other: CpuId) -> bool {
         self.config.shared_cache || one == other
+    }
+
+    /// Returns the device that the machine has `found`, of the kind `what`. Stops the machine if there is none.
+    pub(crate) fn device<'d, D>(&self, found: Option<&'d D>, what: &str) -> &'d D {
+        match found {
+            Some(device) => device,
+            None => self.panic(format!("no {what} device was found")),
+        }
     }
 
     /// Stops the machine with a message.

@@ -89,19 +89,19 @@ impl Threads {
 
     /// Starts `task` now, or when its present run has ended.
     pub(crate) fn start_task(&mut self, task: TaskId, step: &mut Step<'_>) {
-        if self.sched.can_start(task) {
-            self.records[task].pending_wake = None;
-            self.sched.start_thread(task, step);
-        } else {
-            self.records[task].pending_wake = Some(PendingWake::Start);
-        }
+        self.begin_task(task, Scheduler::start_thread, step);
     }
 
     /// Creates `task` asleep, if its present run has ended. Otherwise starts it then.
     pub(crate) fn create_task(&mut self, task: TaskId, step: &mut Step<'_>) {
+        self.begin_task(task, Scheduler::create_thread, step);
+    }
+
+    /// Has the scheduler `begin` with `task`, or starts it when its present run has ended.
+    fn begin_task(&mut self, task: TaskId, begin: fn(&mut Scheduler, TaskId, &mut Step<'_>), step: &mut Step<'_>) {
         if self.sched.can_start(task) {
             self.records[task].pending_wake = None;
-            self.sched.create_thread(task, step);
+            begin(&mut self.sched, task, step);
         } else {
             self.records[task].pending_wake = Some(PendingWake::Start);
         }

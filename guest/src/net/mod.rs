@@ -38,12 +38,9 @@ pub(crate) struct Net<M: Machine> {
     pending: Shared32,
 }
 
-/// Returns the device. Stops the machine if there is none.
+/// Returns the device.
 fn device<M: Machine>(system: &System<M>) -> &Network {
-    match system.machine.network() {
-        Some(network) => network,
-        None => system.panic("no network device was found".into()),
-    }
+    system.device(system.machine.network(), "network")
 }
 
 impl<M: Machine> Net<M> {

@@ -1,6 +1,7 @@
 //! The disk of a guest while keys are being set.
 
 use holdfast_sim::DiskConfig;
+
 /// The disk of a guest while keys are being set.
 #[derive(Clone, Copy, Debug)]
 pub struct DraftDisk {

@@ -7,7 +7,7 @@ use holdfast_sim::timeline::{Thread, Timeline, Window};
 use holdfast_sim::{CallOff, Config, Outcome};
 
 use super::experiment::listed;
-use super::ids::{TASKS, beside, process, thread_id};
+use super::ids::{TASKS, beside, process, process_of_task, thread_id};
 use super::{ReplayError, events, text::text};
 
 /// A file of a folder: its path in it, and its text.
@@ -144,10 +144,9 @@ impl Folder<'_> {
 
     /// Host tasks other than vCPUs.
     fn tasks(&mut self) {
-        let processes = beside(self.timeline, None).processes;
         for task in &self.timeline.tasks {
             let thread = TASKS + task.number;
-            let process = processes.get(&thread).copied().unwrap_or(thread);
+            let process = process_of_task(self.timeline, &task.name).unwrap_or(thread);
             let known = self.config.tasks.iter().find(|known| known.name == task.name);
             let affinity = known.map_or(&[][..], |known| &known.affinity);
             let group = self.path(known.and_then(|known| known.group.as_deref()));

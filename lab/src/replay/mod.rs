@@ -2,8 +2,8 @@
 //!
 //! `experiment.rs` writes the experiment that has them, `costs.rs` says what the simulated host charges, `events.rs`
 //! writes down what a real host would have recorded of it (`ids.rs` numbers its threads, `tasks.rs` follows those that
-//! are no vCPUs), and `check.rs` compares that with the recording. `folder.rs` makes a
-//! recording of any simulated host, whose events `text.rs` prints.
+//! are no vCPUs), and `check.rs` compares that with the recording. `folder.rs` makes a recording of any simulated host,
+//! whose events `text.rs` prints.
 
 mod check;
 mod costs;

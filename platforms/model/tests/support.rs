@@ -30,7 +30,7 @@ pub fn apart(test: impl FnOnce()) {
         return test();
     };
     let mut command = Command::new(env::current_exe().expect("a process knows its program"));
-    command.args(["--exact", name, "--include-ignored", "--nocapture"]);
+    command.args(["--exact", name, "--nocapture"]);
     let output = command
         .env(IS_APART, "1")
         .output()

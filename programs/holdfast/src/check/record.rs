@@ -1,7 +1,7 @@
 //! What is known about one lock: which thread holds it, and for how long it has been held.
 
 use std::fmt;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -77,11 +77,12 @@ impl Record {
             since: now_ns(),
             delay: schedstat::mine(),
         };
-        self.holders.fetch_add(1, Relaxed);
         self.thread.store(thread(), Relaxed);
         self.since.store(hold.since, Relaxed);
         self.delay.store(hold.delay.map_or(0, |delay| delay + 1), Relaxed);
         *self.stack.lock().unwrap_or_else(PoisonError::into_inner) = Some(stack.clone());
+        // ORDERING: Release, with the load of `look`: who sees a holder sees what is written of it.
+        self.holders.fetch_add(1, Release);
         hold
     }
 
@@ -95,7 +96,8 @@ impl Record {
     }
 
     pub(super) fn look(&self) -> Look {
-        let holder = (self.holders.load(Relaxed) > 0).then(|| {
+        // ORDERING: Acquire, with the count of `acquired`.
+        let holder = (self.holders.load(Acquire) > 0).then(|| {
             let thread = self.thread.load(Relaxed);
             let before = self.delay.load(Relaxed).checked_sub(1);
             let waited = before.and_then(|before| Some(schedstat::of_thread(thread)?.saturating_sub(before)));

@@ -48,9 +48,7 @@ impl Host {
     /// Ends a step: finds what the executing pCPU does now, sets its timer and appends its `Run`.
     pub(crate) fn finish(&mut self, step: &mut Step<'_>) {
         let run = loop {
-            let wants = self.wings.threads.sched.need_resched(step.pcpu);
-            let free = !self.polls(step.pcpu) && !self.wings.threads.is_voluntary(step.pcpu);
-            if wants && free && !self.wings.threads.sched.runs_on(step.pcpu) {
+            if self.wings.threads.sched.need_resched(step.pcpu) && self.may_reschedule(step.pcpu) {
                 self.reschedule(step);
             }
             let Some(task) = self.wings.threads.sched.current(step.pcpu) else {
@@ -73,6 +71,11 @@ impl Host {
         }
         self.program_timer(step);
         step.out.push(Command::Run { pcpu, run });
+    }
+
+    /// Returns whether the thread on `pcpu` can be taken off it now: not while it polls, or runs in a kernel of its own.
+    fn may_reschedule(&mut self, pcpu: u32) -> bool {
+        !self.polls(pcpu) && !self.wings.threads.is_voluntary(pcpu) && !self.wings.threads.sched.runs_on(pcpu)
     }
 
     /// Reports vCPUs whose waiting threads were throttled, or are no longer.

@@ -99,8 +99,10 @@ impl Account {
     /// `vcpu` changed from `before` to its present state at `now`. Returns whether it gained or lost its pCPU.
     pub fn state_changed(&mut self, vcpu: &Vcpu, before: VcpuState, now: Time) -> bool {
         let was_running = is_running(before);
+        if was_running && matches!(vcpu.state, VcpuState::HandlingExit | VcpuState::InGuest) {
+            return false;
+        }
         self.out_cause = match vcpu.state {
-            VcpuState::HandlingExit | VcpuState::InGuest if was_running => self.out_cause,
             VcpuState::HandlingExit | VcpuState::InGuest => Cause::HostOverhead,
             VcpuState::Polling | VcpuState::Blocked if vcpu.announced.contending.is_some() => Cause::HaltedForLock,
             VcpuState::Polling | VcpuState::Blocked => Cause::Idle,

@@ -216,7 +216,9 @@ impl Engine {
             (Run::Poll(_) | Run::Idle, _) => None,
         };
         self.native_chosen(pcpu, task);
-        self.vmm_chosen(pcpu, run);
+        if let (Run::Task(_), _) | (_, Run::Task(_)) = (run, self.pcpus[pcpu].next) {
+            self.vmm_chosen(pcpu, run);
+        }
         let refill = self.hardware.costs.cache_refill;
         if let Some(thread) = thread {
             let this = &mut self.pcpus[pcpu];

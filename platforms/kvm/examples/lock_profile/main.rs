@@ -4,12 +4,15 @@
 //!        `lock_profile pack IMAGE`: prints the blocks of a disk's image that are not zero, each after its number.
 //!        `lock_profile profile SERIES RELEASE EMULATOR COUNTS SCOPES LINES`: prints the profile. COUNTS, SCOPES and
 //!        LINES name two files each, NAME.records and NAME.symbols: modules have other addresses in each boot.
+//!        `lock_profile entries SYMBOLS`: prints the functions whose entries are counted for programs.
+//!        `lock_profile programs SYMBOLS RECORDS`: prints what programs do per operation.
 //!        `lock_profile lines LINES...`: prints the cache lines of each class's sections.
 
 mod classes;
 mod hooks;
 mod lines;
 mod output;
+mod programs;
 mod records;
 mod scopes;
 mod symbols;
@@ -29,6 +32,10 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match arguments[..] {
         ["hooks", symbols] => read_symbols(symbols).map(|symbols| hooks::listing(&symbols).into_bytes()),
+        ["entries", symbols] => read_symbols(symbols).map(|symbols| programs::listing(&symbols).into_bytes()),
+        ["programs", symbols, records] => read_records(records)
+            .and_then(|runs| programs::table(&runs, &read_symbols(symbols)?))
+            .map(String::into_bytes),
         ["pack", image] => pack(image),
         ["profile", series, release, emulator, counts, scopes, lines] => {
             profile([series, release, emulator], counts, scopes, lines).map(String::into_bytes)
@@ -44,8 +51,8 @@ fn main() -> ExitCode {
             machines.map(|machines| lines::table(&machines).into_bytes())
         }
         _ => Err(
-            "usage: lock_profile hooks SYMBOLS | pack IMAGE | profile SERIES RELEASE EMULATOR COUNTS SCOPES LINES | \
-             lines LINES..."
+            "usage: lock_profile hooks SYMBOLS | entries SYMBOLS | programs SYMBOLS RECORDS | pack IMAGE | \
+             profile SERIES RELEASE EMULATOR COUNTS SCOPES LINES | lines LINES..."
                 .to_owned(),
         ),
     };

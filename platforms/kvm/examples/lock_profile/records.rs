@@ -1,5 +1,7 @@
 //! The probe's records.
 
+use std::collections::BTreeMap;
+
 use crate::hooks::{HOOKS, Kind};
 
 /// An entry of a hooked function.
@@ -51,18 +53,23 @@ pub struct Run {
     pub offsets: Vec<u64>,
     /// Sections of all CPUs that end during the run.
     pub sections: Vec<Section>,
+    /// How often functions were entered during the run on all CPUs, by number.
+    pub counts: BTreeMap<u64, u64>,
 }
 
 const SIZE: usize = 48;
 const MARK: u32 = 0xffff_ffff;
 const PER_CPU: u32 = 0xffff_fffe;
 const SECTION: u32 = 0xffff_fffd;
+const COUNT: u32 = 0xffff_fffc;
 const BEGIN: u64 = 0;
 const END: u64 = 1;
 
 /// Splits `bytes`, the probe's output, into operations. Calls between operations are dropped.
 pub fn runs(bytes: &[u8]) -> Result<Vec<Run>, String> {
     let (mut runs, mut offsets, mut open) = (Vec::new(), Vec::new(), None::<(Run, u64, u64)>);
+    // Counts since the machine's start, as of the next mark.
+    let mut counted = BTreeMap::new();
     let (records, rest) = bytes.as_chunks::<SIZE>();
     if !rest.is_empty() {
         return Err(format!("{} bytes: expected records of {SIZE} bytes", bytes.len()));
@@ -81,6 +88,7 @@ pub fn runs(bytes: &[u8]) -> Result<Vec<Run>, String> {
                     iterations: caller >> 2,
                     begins: vec![kernel],
                     offsets: offsets.clone(),
+                    counts: std::mem::take(&mut counted),
                     ..Run::default()
                 };
                 open = Some((run, kernel, user));
@@ -91,7 +99,14 @@ pub fn runs(bytes: &[u8]) -> Result<Vec<Run>, String> {
                     .ok_or_else(|| format!("record {index}: the end of an operation that did not begin"))?;
                 run.kernel = kernel - kernel_before;
                 run.instructions = run.kernel + (user - user_before);
+                // The begin of a program does not say how many operations it will carry out.
+                run.iterations = caller >> 2;
+                run.counts = entered(&run.counts, std::mem::take(&mut counted))
+                    .map_err(|number| format!("record {index}: function {number} has a smaller count than before"))?;
                 runs.push(run);
+            }
+            COUNT => {
+                counted.insert(word(3), first);
             }
             SECTION => {
                 let section = section(word).map_err(|found| format!("record {index}: {found}"))?;
@@ -120,6 +135,19 @@ pub fn runs(bytes: &[u8]) -> Result<Vec<Run>, String> {
         }
     }
     Ok(runs)
+}
+
+/// Returns the differences of two counts. An error is the number of a function that was entered less often than before.
+fn entered(before: &BTreeMap<u64, u64>, after: BTreeMap<u64, u64>) -> Result<BTreeMap<u64, u64>, u64> {
+    let lost = before.keys().find(|number| !after.contains_key(number));
+    if let Some(number) = lost {
+        return Err(*number);
+    }
+    let difference = |(number, count): (u64, u64)| {
+        let before = before.get(&number).copied().unwrap_or(0);
+        count.checked_sub(before).map(|count| (number, count)).ok_or(number)
+    };
+    after.into_iter().map(difference).collect()
 }
 
 /// Reads a section. Refuses counts that distinct lines cannot have: each line of a class was loaded or stored for the

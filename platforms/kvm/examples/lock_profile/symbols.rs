@@ -48,6 +48,11 @@ impl Symbols {
         found.map(|(address, _)| *address)
     }
 
+    pub fn functions_that_begin_with(&self, prefix: &str) -> impl Iterator<Item = (u64, String)> {
+        let found = self.functions.iter().filter(move |(_, name)| name.starts_with(prefix));
+        found.cloned()
+    }
+
     /// The function that `address` is in, without the suffixes that compilers add to parts of functions.
     pub fn function(&self, address: u64) -> &str {
         at(&self.functions, address).map_or("unknown", |name| name.split('.').next().unwrap_or(name))

@@ -7,6 +7,8 @@
  *            out=FILE: the records.  symbols=FILE: where a text that the program hands over is written.
  *            lines=1: records no entries, but the cache lines that each section with a spinlock touches. For a machine
  *            whose CPUs are executed in turn by one thread.
+ *            counts=1: records no entries, but at each mark how often each function was entered on all CPUs. For a
+ *            machine whose CPUs are executed in turn by one thread.
  *
  * QEMU's package has no header, so the few functions used here are declared by hand (plugin interface 7).
  */
@@ -54,9 +56,10 @@ bool qemu_plugin_read_memory_vaddr(uint64_t address, GByteArray *into, size_t le
  * `hook` PER_CPU has the offset of the CPU's variables in `first`. A record with `hook` SECTION is a section with the
  * lock `first` that `caller` took: its own instructions in `kernel`, and counts of 16 bits from the lowest. In `user`:
  * lines loaded, stored, own, cold. In `second`: lines shared, elsewhere, struct pages stored, and 1 if another CPU held
- * the lock before, plus 2 if it was waited for. */
+ * the lock before, plus 2 if it was waited for. A record with `hook` COUNT precedes a mark: function number `second`
+ * was entered `first` times since the machine's start. */
 struct record { uint64_t kernel, user, first, second, caller; uint32_t cpu, hook; };
-enum { MARK = 0xffffffff, PER_CPU = 0xfffffffe, SECTION = 0xfffffffd };
+enum { MARK = 0xffffffff, PER_CPU = 0xfffffffe, SECTION = 0xfffffffd, COUNT = 0xfffffffc };
 enum { BEGIN = 0, END = 1, ITERATION = 2, SYMBOLS = 3, CPUS_MAX = 64, SLOTS = 1 << 12 };
 
 static struct { uint64_t address; uintptr_t number; } hooks[SLOTS];
@@ -70,7 +73,9 @@ static counter kernel, user;
  * it is known. QEMU passes callbacks the CPU that a block was translated for, if one thread executes all CPUs. */
 static unsigned executing;
 static uint64_t executed[LINES_CPUS][2], bases[LINES_CPUS];
-static bool recording, of_lines, following;
+/* For `counts`: entries of each function. */
+static uint64_t entered[SLOTS];
+static bool recording, of_lines, of_counts, following;
 static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 
 static uint64_t read_number(unsigned cpu, void *handle)
@@ -174,6 +179,21 @@ static void on_hook(unsigned cpu, void *number)
     write_record(&record, cpu);
 }
 
+static void on_entry(unsigned cpu, void *number)
+{
+    (void)cpu;
+    entered[(uintptr_t)number]++;
+}
+
+static void write_counts(unsigned cpu)
+{
+    for (unsigned number = 0; number < SLOTS; number++) {
+        struct record record = { .hook = COUNT, .first = entered[number], .second = number };
+        if (record.first)
+            write_record(&record, cpu);
+    }
+}
+
 /* mark(kind, name, iterations), or mark(SYMBOLS, text, length). */
 static void on_mark(unsigned cpu, void *unused)
 {
@@ -198,6 +218,8 @@ static void on_mark(unsigned cpu, void *unused)
         if (read_memory(cpu, per_cpu_address + 8 * i, &offset.first, 8))
             write_record(&offset, i);
     }
+    if (of_counts)
+        write_counts(cpu);
     struct record record = { .hook = MARK, .caller = count * 4 + kind };
     read_memory(cpu, text, &record.first, 16);
     recording = kind != END;
@@ -242,10 +264,12 @@ static void on_translation(uint64_t one, uint64_t other)
         size_t slot = slot_of(address);
         if (i == 0 && of_lines)
             qemu_plugin_register_vcpu_tb_exec_cb(block, on_block, READS_REGISTERS, (void *)(count * 2 + ((int64_t)address >= 0)));
-        else if (i == 0)
+        else if (i == 0 && !of_counts)
             qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(block, ADD_U64, (int64_t)address < 0 ? kernel : user, count);
         if (address && address == mark_address)
             qemu_plugin_register_vcpu_insn_exec_cb(instruction, on_mark, READS_REGISTERS, NULL);
+        else if (address && hooks[slot].address == address && of_counts)
+            qemu_plugin_register_vcpu_insn_exec_cb(instruction, on_entry, NO_REGISTERS, (void *)hooks[slot].number);
         else if (address && hooks[slot].address == address)
             qemu_plugin_register_vcpu_insn_exec_cb(instruction, on_hook, READS_REGISTERS, (void *)hooks[slot].number);
         if (of_lines && (int64_t)address < 0) {
@@ -280,6 +304,8 @@ EXPORT int qemu_plugin_install(uint64_t id, const void *info, int count, char **
             mark_address = strtoull(value, NULL, 16);
         else if (!strncmp(arguments[i], "lines=", 6))
             of_lines = *value == '1';
+        else if (!strncmp(arguments[i], "counts=", 7))
+            of_counts = *value == '1';
         else if (!strncmp(arguments[i], "hooks=", 6)) {
             FILE *file = fopen(value, "r");
             unsigned long long address;

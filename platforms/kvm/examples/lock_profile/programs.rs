@@ -1,0 +1,128 @@
+//! What a program does per operation: how often the kernel's functions are entered, on all CPUs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::records::Run;
+use crate::symbols::Symbols;
+
+/// What a program is compared by: its name in the table, and the functions whose entries are summed up. Their names are
+/// those of Linux 6.1.
+const ROWS: &[(&str, &[&str])] = &[
+    ("system calls", &["do_syscall_64"]),
+    ("page faults", &["handle_mm_fault"]),
+    ("mappings made", &["__x64_sys_mmap"]),
+    ("mappings removed", &["__x64_sys_munmap"]),
+    ("pages discarded", &["__x64_sys_madvise"]),
+    ("shootdowns by IPI", &["native_flush_tlb_multi"]),
+    ("TLB flushes on targets", &["flush_tlb_func"]),
+    (
+        "call IPIs received",
+        &["__sysvec_call_function", "__sysvec_call_function_single"],
+    ),
+    ("reschedule IPIs sent", &["native_smp_send_reschedule"]),
+    ("wakeups tried", &["try_to_wake_up"]),
+    ("switches", &["__switch_to"]),
+    ("timer interrupts", &["__sysvec_apic_timer_interrupt"]),
+];
+
+/// Every system call has an entry of its own with this name.
+const CALL: &str = "__x64_sys_";
+
+/// A call that a program makes more rarely, per operation, is not printed.
+const RARE: f64 = 0.002;
+
+/// Returns the functions that are counted, by number: those of `ROWS` that this kernel has, and all system calls.
+fn entries(symbols: &Symbols) -> Vec<(u64, String)> {
+    let rows = ROWS.iter().flat_map(|(_, names)| names.iter());
+    let rows = rows.filter_map(|name| Some((symbols.function_address(name)?, (*name).to_owned())));
+    let calls = symbols.functions_that_begin_with(CALL);
+    let all: BTreeMap<u64, String> = calls.chain(rows).collect();
+    all.into_iter().collect()
+}
+
+/// Returns the lines `ADDRESS NUMBER KIND` for the probe.
+pub fn listing(symbols: &Symbols) -> String {
+    let mut lines = String::new();
+    for (number, (address, _)) in entries(symbols).iter().enumerate() {
+        writeln!(lines, "{address:x} {number} -").expect("a string takes every write");
+    }
+    lines
+}
+
+/// A program's counts, with its operations. Two runs of one name give the difference.
+#[derive(Debug, PartialEq)]
+struct Program {
+    name: String,
+    operations: u64,
+    counts: BTreeMap<String, u64>,
+}
+
+fn programs(runs: &[Run], symbols: &Symbols) -> Result<Vec<Program>, String> {
+    let entries = entries(symbols);
+    let mut programs: Vec<Program> = Vec::new();
+    for run in runs {
+        let mut counts = BTreeMap::new();
+        for (number, count) in &run.counts {
+            let (_, name) = entries.get(*number as usize).ok_or_else(|| {
+                format!(
+                    "{}: function {number}: expected less than {}",
+                    run.operation,
+                    entries.len()
+                )
+            })?;
+            counts.insert(name.clone(), *count);
+        }
+        let Some(shorter) = programs.iter_mut().find(|program| program.name == run.operation) else {
+            programs.push(Program {
+                name: run.operation.clone(),
+                operations: run.iterations,
+                counts,
+            });
+            continue;
+        };
+        let more = run.iterations.checked_sub(shorter.operations).filter(|more| *more > 0);
+        shorter.operations = more.ok_or_else(|| format!("{}: the second run has no more operations", run.operation))?;
+        for (name, count) in counts {
+            let before = shorter.counts.entry(name).or_default();
+            *before = count.saturating_sub(*before);
+        }
+    }
+    Ok(programs)
+}
+
+/// Returns a table of what each program does per operation.
+pub fn table(runs: &[Run], symbols: &Symbols) -> Result<String, String> {
+    let programs = programs(runs, symbols)?;
+    let mut text = String::from("| per operation |");
+    for program in &programs {
+        write!(text, " {} |", program.name).expect("a string takes every write");
+    }
+    text.push_str(&format!("\n| --- |{}\n", " --: |".repeat(programs.len())));
+    let calls = entries(symbols);
+    let calls = calls
+        .iter()
+        .filter_map(|(_, name)| Some((name.strip_prefix(CALL)?, std::slice::from_ref(name))));
+    let calls: Vec<(&str, Vec<&str>)> = calls
+        .map(|(short, name)| (short, name.iter().map(String::as_str).collect()))
+        .collect();
+    let rows = ROWS.iter().map(|(name, functions)| (*name, functions.to_vec()));
+    let operations = ("operations", Vec::new());
+    for (row, functions) in std::iter::once(operations).chain(rows).chain(calls) {
+        let of = |program: &Program| -> u64 { functions.iter().filter_map(|name| program.counts.get(*name)).sum() };
+        let each = |program: &Program| of(program) as f64 / program.operations.max(1) as f64;
+        if !functions.is_empty() && programs.iter().all(|program| each(program) < RARE) {
+            continue;
+        }
+        write!(text, "| {row} |").expect("a string takes every write");
+        for program in &programs {
+            match functions.is_empty() {
+                true => write!(text, " {} |", program.operations),
+                false => write!(text, " {:.3} |", each(program)),
+            }
+            .expect("a string takes every write");
+        }
+        text.push('\n');
+    }
+    Ok(text)
+}

@@ -22,6 +22,7 @@ const ROWS: &[(&str, &[&str])] = &[
     ),
     ("reschedule IPIs sent", &["native_smp_send_reschedule"]),
     ("wakeups tried", &["try_to_wake_up"]),
+    ("wakeups", &["ttwu_do_activate"]),
     ("switches", &["__switch_to"]),
     ("timer interrupts", &["__sysvec_apic_timer_interrupt"]),
 ];
@@ -125,4 +126,74 @@ pub fn table(runs: &[Run], symbols: &Symbols) -> Result<String, String> {
         text.push('\n');
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::{runs, tests::mark, tests::record};
+
+    const BEGIN: u64 = 0;
+    const END: u64 = 1;
+    const COUNT: u32 = 0xffff_fffc;
+
+    /// Function 0 is the entry of all system calls, 1 is madvise.
+    fn symbols() -> Symbols {
+        Symbols::parse(
+            "ffffffff81000000 T do_syscall_64\nffffffff81000100 T __x64_sys_madvise\nffffffff81000200 T schedule\n",
+        )
+        .expect("symbols")
+    }
+
+    /// The records of a run of `operations`, with the counts of calls and of madvise before and after.
+    fn run(operations: u64, before: [u64; 2], after: [u64; 2]) -> Vec<u8> {
+        let counts = |counts: [u64; 2]| {
+            [0, 1]
+                .map(|at| record([0, 0], [counts[at], at as u64], 0, 0, COUNT))
+                .concat()
+        };
+        [
+            counts(before),
+            mark([0, 0], b"heap\0\0\0\0", BEGIN, 0),
+            counts(after),
+            mark([0, 0], b"heap\0\0\0\0", END, operations),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn the_probe_counts_what_a_table_needs() {
+        assert_eq!(listing(&symbols()), "ffffffff81000000 0 -\nffffffff81000100 1 -\n");
+    }
+
+    #[test]
+    fn a_second_run_takes_start_and_end_out_of_the_counts() {
+        // 50 calls to start and end, then 3 calls for each operation, one of them madvise.
+        let bytes = [run(10, [7, 0], [87, 10]), run(30, [90, 10], [230, 40])].concat();
+        let programs = programs(&runs(&bytes).expect("records"), &symbols()).expect("programs");
+        assert_eq!(programs.len(), 1);
+        assert_eq!(programs[0].operations, 20);
+        assert_eq!(programs[0].counts["do_syscall_64"], 60);
+        assert_eq!(programs[0].counts["__x64_sys_madvise"], 20);
+        let text = table(&runs(&bytes).expect("records"), &symbols()).expect("a table");
+        for line in ["| operations | 20 |", "| system calls | 3.000 |", "| madvise | 1.000 |"] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn counts_that_cannot_be_are_refused() {
+        let read = |bytes: Vec<u8>| runs(&bytes).and_then(|runs| table(&runs, &symbols()));
+        let smaller = read(run(10, [80, 10], [79, 10]));
+        assert!(smaller.unwrap_err().contains("function 0 has a smaller count"));
+        let fewer = read([run(10, [7, 0], [87, 10]), run(10, [90, 10], [230, 40])].concat());
+        assert!(fewer.unwrap_err().contains("no more operations"));
+        let unknown = [
+            mark([0, 0], b"heap\0\0\0\0", BEGIN, 0),
+            record([0, 0], [1, 99], 0, 0, COUNT),
+            mark([0, 0], b"heap\0\0\0\0", END, 1),
+        ]
+        .concat();
+        assert!(read(unknown).unwrap_err().contains("function 99"));
+    }
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/io.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
 #include <sys/stat.h>
@@ -66,9 +67,9 @@ static long operations(const char *said, char *output)
 static void run(char *line)
 {
     static char name[16];
-    char *words[32], *output;
+    char *words[128], *output;
     int count = 0;
-    for (char *word = strtok(line, " "); word && count < 31; word = strtok(NULL, " "))
+    for (char *word = strtok(line, " "); word && count < 127; word = strtok(NULL, " "))
         words[count++] = word;
     words[count] = NULL;
     if (count < 3)
@@ -107,6 +108,13 @@ int main(void)
     size_t length = read_file("/proc/kallsyms", &text);
     mark(SYMBOLS, text, length);
     free(text);
+    /* The clock chip ticks 8192 times a second, which ends a CPU's turn after 31 us of four CPUs. */
+    check(iopl(3) == 0, "iopl");
+    outb(0x0a, 0x70), outb(0x23, 0x71);
+    outb(0x0b, 0x70);
+    unsigned char control = inb(0x71);
+    outb(0x0b, 0x70), outb(control | 0x40, 0x71);
+    setenv("PATH", "/usr/bin", 1);
     if (getenv("measure")) {
         /* The kernel finishes its own start. */
         sleep(5);

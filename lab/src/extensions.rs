@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 pub use holdfast_host::Policy;
 use holdfast_host::PolicyKind;
-use holdfast_host::policies::{Grace, GraceAndHandover, Handover};
+use holdfast_host::policies::{Grace, GraceAndBoost, Handover};
 use holdfast_locks::LockKind;
 pub use holdfast_sim::SimLock;
 use holdfast_sim::lock_kind;
@@ -37,7 +37,7 @@ impl Extensions {
             holdfast_history::for_each_historic_lock!(added)
                 .policy::<Grace>("grace")
                 .policy::<Handover>("handover")
-                .policy::<GraceAndHandover>("grace-handover")
+                .policy::<GraceAndBoost>("grace-boost")
         });
         *SHIPPED
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::*;
 use crate::boundary::{PcpuId, TaskId, VcpuId};
 use crate::faults::Planted;
-use crate::policies::{Grace, GraceAndHandover, Handover};
+use crate::policies::{Boost, Grace, GraceAndBoost, Handover};
 use crate::sched::seam::{Pause, RunState, View, Yield};
 
 /// Returns the host of `kernel` with `policy`.
@@ -245,10 +245,11 @@ impl Policy for Wild {
     }
 
     fn pause_exit(&mut self, _: &View<'_>, _: VcpuId) -> Pause {
-        match self.below(4) {
+        match self.below(5) {
             0 => Pause::Kernel,
             1 => Pause::Resume,
             2 => Pause::YieldTo(VcpuId(self.below(12) as u32)),
+            3 => Pause::Boost(VcpuId(self.below(12) as u32)),
             _ => Pause::Sleep(self.time()),
         }
     }
@@ -310,7 +311,7 @@ fn whatever_a_guest_says_it_gains_nothing_from_a_guest_that_computes() {
         for seed in 2..12 {
             for policy in [
                 PolicyKind::of::<Grace<500, 4>>("grace"),
-                PolicyKind::of::<GraceAndHandover>("all"),
+                PolicyKind::of::<GraceAndBoost>("both"),
             ] {
                 let run = |policy| run(&of(policy, Linux::V6_12), world, seed).expect("a host").times[0];
                 let (with, without) = (run(policy), run(PolicyKind::KERNEL));
@@ -329,5 +330,6 @@ fn cooperation_conforms() {
     assert_eq!(check::<Grace>(), Ok(()));
     assert_eq!(check::<Grace<500, 4>>(), Ok(()));
     assert_eq!(check::<Handover>(), Ok(()));
-    assert_eq!(check::<GraceAndHandover>(), Ok(()));
+    assert_eq!(check::<Boost>(), Ok(()));
+    assert_eq!(check::<GraceAndBoost>(), Ok(()));
 }

@@ -29,6 +29,10 @@ pub(crate) fn on_spin(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> Afte
     match on.threads.sched.pause_exit(vcpu) {
         Pause::Resume => return After::Resume,
         Pause::Sleep(ns) => return pause_sleep(on, vcpu, ns.0, step),
+        Pause::Boost(target) => {
+            search::boost(on, vcpu, target, step);
+            return After::Resume;
+        }
         Pause::YieldTo(target) if search::yield_to_ready(on, vcpu, target, step) => return After::Reschedule,
         Pause::YieldTo(_) | Pause::Kernel => {}
     }

@@ -112,23 +112,36 @@ pub(super) fn yield_to_ready(on: &mut Wings, spinner: VcpuId, target: VcpuId, st
     on.guests.vcpus[target].thread.ready && directed_yield(on, spinner, target, step)
 }
 
+/// Lets `target`, which a policy has chosen, take the pCPU for which it waits, while `spinner` spins on.
+pub(super) fn boost(on: &mut Wings, spinner: VcpuId, target: VcpuId, step: &mut Step<'_>) {
+    step.charge(Cost::SpinCandidate, 1);
+    let counters = &mut on.guests.vcpus[spinner].counters;
+    counters.directed_yield_looks += 1;
+    counters.directed_yield_attempted += 1;
+    let ready = on.guests.vcpus[target].thread.ready;
+    let task = userspace::thread_of(on, target).filter(|_| ready);
+    let done = task.is_some_and(|task| on.threads.sched.boost(task, step));
+    record(on, spinner, target, done, step);
+}
+
 /// Yields from `vcpu`, which runs here, to `target`. Returns whether the scheduler accepted it. If so, the caller
 /// reschedules the pCPU.
 pub(crate) fn directed_yield(on: &mut Wings, vcpu: VcpuId, target: VcpuId, step: &mut Step<'_>) -> bool {
     let task = userspace::thread_of(on, target);
     let done = task.is_some_and(|task| on.threads.sched.yield_to(step.pcpu, task, step));
-    step.out.push(Command::DirectedYield {
-        from: vcpu,
-        to: target,
-        done,
-    });
+    record(on, vcpu, target, done, step);
+    done
+}
+
+/// Records whether the scheduler accepted `target` as the one that `from` lets run.
+fn record(on: &mut Wings, from: VcpuId, to: VcpuId, done: bool, step: &mut Step<'_>) {
+    step.out.push(Command::DirectedYield { from, to, done });
     if done {
-        let in_userspace = on.guests.vcpus[target].state == VcpuState::Userspace;
-        let counters = &mut on.guests.vcpus[vcpu].counters;
+        let in_userspace = on.guests.vcpus[to].state == VcpuState::Userspace;
+        let counters = &mut on.guests.vcpus[from].counters;
         counters.directed_yield_successful += 1;
         counters.directed_yield_userspace += u64::from(in_userspace);
     }
-    done
 }
 
 #[cfg(test)]

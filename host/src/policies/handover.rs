@@ -2,12 +2,10 @@
 
 use alloc::vec::Vec;
 
-use super::section::is_in_section;
+use super::section::{awaited, ready};
 use crate::boundary::{Nanos, PcpuId, TaskId, VcpuId};
 use crate::sched::seam::{Pause, Policy, RunState, ThreadView, View, Yield};
 
-/// How far a thread may be ahead of its turn until no other one hands over to it. Nanoseconds.
-const DEBT_MAX_NS: i64 = 3_000_000;
 /// For how long a vCPU gets the pCPU of one that spins, and of one that has halted. The first is short: a section or
 /// the answer to an IPI is, and then the spinner goes on.
 const OF_SPINNER: Nanos = Nanos(200_000);
@@ -35,36 +33,8 @@ pub struct Handover {
 }
 
 /// Returns `task` if it is ready, may run on `pcpu` and is not too far ahead of its turn.
-fn ready(view: &View<'_>, task: TaskId, pcpu: PcpuId) -> Option<ThreadView> {
-    let thread = view.thread(task)?;
-    let free = thread.run == RunState::Ready && thread.lag > -DEBT_MAX_NS && view.may_run_on(task, pcpu);
-    free.then_some(thread)
-}
-
-/// Returns the thread for which `waiter`, whose pCPU is `pcpu`, most likely waits.
-fn awaited(view: &View<'_>, waiter: TaskId, pcpu: PcpuId) -> Option<TaskId> {
-    let word = view.thread(waiter)?.guest.word.unwrap_or_default();
-    let receiver = word.waits_for.and_then(|vcpu| view.thread_of(vcpu));
-    if let Some(receiver) = receiver {
-        return ready(view, receiver, pcpu).map(|_| receiver);
-    }
-    let siblings = view
-        .siblings(waiter)
-        .filter_map(|task| Some((task, ready(view, task, pcpu)?)));
-    let ranked = siblings.filter_map(|(task, thread)| {
-        let in_queue = thread.guest.word.is_some_and(|word| word.in_queue);
-        let is_in_section = is_in_section(&thread.guest);
-        (is_in_section || in_queue).then_some((is_in_section, thread.waited, task))
-    });
-    // Of equals the first.
-    let better = |best: (bool, Nanos, TaskId), other: (bool, Nanos, TaskId)| {
-        if (other.0, other.1) > (best.0, best.1) {
-            other
-        } else {
-            best
-        }
-    };
-    ranked.reduce(better).map(|(.., task)| task)
+fn ready_for(view: &View<'_>, task: TaskId, pcpu: PcpuId) -> Option<ThreadView> {
+    ready(view, task).filter(|_| view.may_run_on(task, pcpu))
 }
 
 /// Returns whether `task` sleeps because it waits for a lock, as far as the host can know. An idle CPU halts with
@@ -100,7 +70,7 @@ impl Handover {
             let thread = view.thread(task);
             thread.is_some_and(|thread| thread.run != RunState::Asleep && thread.pcpu != home)
         });
-        let waits = |&(task, home): &(TaskId, PcpuId)| home == pcpu && ready(view, task, pcpu).is_some();
+        let waits = |&(task, home): &(TaskId, PcpuId)| home == pcpu && ready_for(view, task, pcpu).is_some();
         let index = self.lent.iter().position(waits)?;
         Some(self.lent.remove(index).0)
     }
@@ -124,7 +94,7 @@ impl Policy for Handover {
         }
         let before = self.last(pcpu).take();
         if let Some(waiter) = before.filter(|&task| halts_for_lock(view, task))
-            && let Some(task) = awaited(view, waiter, pcpu)
+            && let Some((task, _)) = awaited(view, waiter, |task| ready_for(view, task, pcpu))
         {
             self.lend(view, task, pcpu);
             self.rest = Some((task, OF_SLEEPER));
@@ -144,9 +114,10 @@ impl Policy for Handover {
             .thread_of(spinner)
             .and_then(|task| Some((task, view.thread(task)?)));
         let waiter = waiter.filter(|(_, thread)| thread.guest.in_kernel);
-        self.heir = waiter.and_then(|(task, thread)| awaited(view, task, thread.pcpu));
-        let heir = self.heir.and_then(|heir| view.thread(heir)?.vcpu);
-        heir.map_or(Pause::Kernel, |(_, vcpu)| Pause::YieldTo(vcpu))
+        let heir = waiter.and_then(|(task, thread)| awaited(view, task, |task| ready_for(view, task, thread.pcpu)));
+        self.heir = heir.map(|(heir, _)| heir);
+        let vcpu = heir.and_then(|(_, thread)| thread.vcpu);
+        vcpu.map_or(Pause::Kernel, |(_, vcpu)| Pause::YieldTo(vcpu))
     }
 
     fn yields(&mut self, view: &View<'_>, from: TaskId, to: TaskId) -> Yield {

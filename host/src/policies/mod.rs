@@ -4,11 +4,13 @@
 //! word if it shares one (docs/spec/guest-host-interface.md, "Guest word"). Both can lie. So a vCPU is charged for
 //! whatever it gets before its turn, and a handover waits until earlier ones are paid back.
 
-mod both;
+mod boost;
 mod grace;
+mod grace_and_boost;
 mod handover;
 mod section;
 
-pub use both::GraceAndHandover;
+pub use boost::Boost;
 pub use grace::Grace;
+pub use grace_and_boost::GraceAndBoost;
 pub use handover::Handover;

@@ -475,6 +475,15 @@ impl Scheduler {
         true
     }
 
+    /// Lets `task` take the pCPU for which it waits. Returns `false` if it does not wait for one.
+    pub(crate) fn boost(&mut self, task: TaskId, step: &mut Step<'_>) -> bool {
+        let Some(pcpu) = self.seam.boost(parts!(self), task) else {
+            return false;
+        };
+        self.resched(pcpu, step);
+        true
+    }
+
     /// A fault planted by tests: takes `ns` off what `task`, which runs, is charged.
     fn take_back(&mut self, task: TaskId, ns: u64) {
         let mut at = Some(self.threads[task].entity);

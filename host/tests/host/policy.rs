@@ -225,6 +225,50 @@ fn a_handover_runs_the_target_at_once_on_the_yielders_pcpu() {
     }
 }
 
+policy!(Boosts {
+    fn pause_exit(&mut self, _: &View<'_>, _: VcpuId) -> Pause {
+        Pause::Boost(VcpuId(1))
+    }
+});
+
+#[test]
+fn a_boost_runs_the_target_on_its_own_pcpu_and_the_spinner_stays() {
+    for kernel in [Linux::V3_3, Linux::V6_12] {
+        let config = HostConfig {
+            pause: PauseHandling::DIRECTED_YIELD_2011,
+            ..host::<Boosts>(kernel)
+        };
+        let mut world = World::new(&config, &places(1, 2, 1));
+        world.add_vm(&VmConfig::default(), &[vec![0], vec![1]], vec![spinner(), Guest::hog()]);
+        world.add_vm(&VmConfig::default(), &[vec![1]], vec![Guest::hog()]);
+        world.trace = Some(Vec::new());
+        world.start();
+        world.run_until(200 * MS);
+        let (mut boosts, mut expected) = (0, false);
+        for (_, command) in world.trace.take().expect("a trace") {
+            match command {
+                Command::DirectedYield {
+                    from: VcpuId(0),
+                    to: VcpuId(1),
+                    done: true,
+                } => (boosts, expected) = (boosts + 1, true),
+                Command::Run { pcpu: PcpuId(0), run } => {
+                    assert!(matches!(run, Run::Guest { vcpu: VcpuId(0), .. } | Run::Idle), "{run:?}");
+                }
+                Command::Run {
+                    pcpu: PcpuId(1),
+                    run: Run::Guest { vcpu, .. },
+                } if expected => {
+                    assert_eq!(vcpu, VcpuId(1), "{kernel:?}");
+                    expected = false;
+                }
+                _ => {}
+            }
+        }
+        assert!(boosts > 5, "{kernel:?}: {boosts}");
+    }
+}
+
 policy!(Penalizes {
     fn yields(&mut self, _: &View<'_>, _: TaskId, _: TaskId) -> Yield {
         Yield::Penalty(Nanos(10 * MS))

@@ -243,10 +243,18 @@ impl Seam {
         let answer = self.ask(parts, Pause::Kernel, |policy, view| policy.pause_exit(view, spinner));
         let allowed = match answer {
             Pause::Kernel | Pause::Resume => true,
-            Pause::YieldTo(target) => target != spinner && self.same_vm(spinner, target),
+            Pause::YieldTo(target) | Pause::Boost(target) => target != spinner && self.same_vm(spinner, target),
             Pause::Sleep(ns) => ns.0 <= EXTRA_MAX_NS,
         };
         self.checked(answer, allowed, Pause::Kernel)
+    }
+
+    /// Records that `task` is next on the pCPU for which it waits. Returns that pCPU, or `None` if it waits for none.
+    pub(crate) fn boost(&mut self, parts: Parts<'_>, task: TaskId) -> Option<u32> {
+        let pcpu = parts.threads.get(task)?.pcpu;
+        let ready = can_take(parts, task, pcpu);
+        ready.then(|| self.hand_over(pcpu, task))?;
+        Some(pcpu)
     }
 
     fn same_vm(&self, one: VcpuId, other: VcpuId) -> bool {

@@ -108,6 +108,9 @@ pub enum Pause {
     Resume,
     /// It yields to this vCPU of its VM. If that one is not ready, it does what the kernel does.
     YieldTo(VcpuId),
+    /// It spins on, and this vCPU of its VM takes the pCPU for which it waits. If that one is not ready, nothing else
+    /// happens.
+    Boost(VcpuId),
     /// Its thread sleeps for this long, or until an interrupt or a kick.
     Sleep(Nanos),
 }

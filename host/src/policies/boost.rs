@@ -9,7 +9,7 @@ use crate::sched::seam::{Pause, Policy, View};
 ///
 /// That sibling is the receiver of its IPI if its word names one. Otherwise it is, if the word says that the vCPU waits
 /// for a lock, of the siblings that were preempted the one in a critical section that has waited longest, and after
-/// that one in the queue of a lock. Nobody moves, and the waiter keeps its slice: a yield forfeits it. The sibling is
+/// that one in the queue of a lock. No vCPU moves, and the waiter keeps its slice: a yield forfeits it. The sibling is
 /// charged for what it runs. While it is more than 3 ms ahead of its turn, on any level of groups, it gets nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Boost;

@@ -7,7 +7,9 @@ use holdfast_host::PolicyKind;
 use holdfast_host::policies::{Grace, GraceAndBoost, Handover};
 use holdfast_locks::LockKind;
 pub use holdfast_sim::SimLock;
-use holdfast_sim::lock_kind;
+use holdfast_sim::{SimMachine, lock_kind};
+pub use holdfast_workloads::Load;
+use holdfast_workloads::{OwnWorkload, Workload};
 
 /// The names that a program adds, by types of its own. Small, and never freed: a program makes one, at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +18,8 @@ pub struct Extensions {
     pub locks: &'static [LockKind],
     /// The policies that hosts can have, that of the kernel first.
     pub policies: &'static [PolicyKind],
+    /// The workloads that a program adds to those of [`Workload::all`].
+    pub workloads: &'static [OwnWorkload],
 }
 
 impl Extensions {
@@ -23,6 +27,7 @@ impl Extensions {
     pub const NONE: Extensions = Extensions {
         locks: LockKind::ALL,
         policies: &[PolicyKind::KERNEL],
+        workloads: &[],
     };
 
     /// Returns what the shipped command has: the locks of `locks` and of `locks/history`, and the policies of
@@ -73,6 +78,30 @@ impl Extensions {
             policies: policies.leak(),
             ..self
         }
+    }
+
+    /// Adds the workload `L`, which experiments call `name`.
+    ///
+    /// # Panics
+    /// If a workload of that name is known.
+    #[must_use]
+    #[track_caller]
+    pub fn workload<L: Load + 'static>(self, name: &'static str) -> Extensions {
+        let known = self.all_workloads().any(|workload| workload.name() == name);
+        assert!(!known, "two workloads are called {name}");
+        let mut workloads = self.workloads.to_vec();
+        workloads.push(OwnWorkload::of::<L, SimMachine>(name));
+        Extensions {
+            workloads: workloads.leak(),
+            ..self
+        }
+    }
+
+    /// Returns all workloads, with their default parameters.
+    pub(crate) fn all_workloads(self) -> impl Iterator<Item = Workload> {
+        Workload::all()
+            .into_iter()
+            .chain(self.workloads.iter().copied().map(Workload::Own))
     }
 
     /// Says of each policy what it does.

@@ -8,6 +8,7 @@ mod tests;
 use holdfast_host::{Inhibit, Inhibits, PolicyKind};
 use holdfast_locks::LockKind;
 use holdfast_machine::CpuModel;
+use holdfast_workloads::{OwnWorkload, Workload};
 
 use crate::amount::{self, Amount, show_nanos};
 use crate::diagnostic::one_of;
@@ -105,6 +106,8 @@ pub enum Slot<'a> {
     Lock(&'a mut LockKind, &'static [LockKind]),
     /// A host policy, among those that are known.
     Policy(&'a mut PolicyKind, &'static [PolicyKind]),
+    /// A workload: one of the shipped, or of those that a program adds.
+    Workload(&'a mut Workload, &'static [OwnWorkload]),
     /// Sets of pCPUs for the vCPUs.
     Affinity(&'a mut Affinity),
     /// A set of pCPUs.
@@ -144,6 +147,7 @@ impl Slot<'_> {
             Slot::Choice(choice) => format!("one of {}", choice.names().join(", ")),
             Slot::Lock(_, known) => format!("one of {}", names_of(known).join(", ")),
             Slot::Policy(_, known) => format!("one of {}", policies_of(known).join(", ")),
+            Slot::Workload(_, own) => format!("one of {}", workloads_of(own).join(", ")),
             Slot::Affinity(_) => {
                 "pCPUs for all vCPUs, as [0, 1, 2, 3] or \"0-3\", or a list of such for each vCPU; [] for all pCPUs"
                     .to_owned()
@@ -206,6 +210,17 @@ impl Slot<'_> {
                 let Value::Text(name) = value else { return Err(expected) };
                 let found = known.iter().find(|kind| kind.name() == name);
                 *slot = *found.ok_or_else(|| one_of(name, policies_of(known)))?;
+                true
+            }
+            Slot::Workload(slot, own) => {
+                let Value::Text(name) = value else { return Err(expected) };
+                // The current workload keeps its parameters.
+                if slot.name() != name {
+                    let own_ones = own.iter().copied().map(Workload::Own);
+                    let mut known = Workload::all().into_iter().chain(own_ones);
+                    let found = known.find(|workload| workload.name() == name);
+                    *slot = found.ok_or_else(|| one_of(name, workloads_of(own)))?;
+                }
                 true
             }
             Slot::Affinity(slot) => put(slot, affinity(value)),
@@ -277,6 +292,7 @@ impl Slot<'_> {
             Slot::Choice(choice) => format!("\"{}\"", choice.name()),
             Slot::Lock(kind, _) => format!("\"{kind}\""),
             Slot::Policy(kind, _) => format!("\"{}\"", kind.name()),
+            Slot::Workload(workload, _) => format!("\"{}\"", workload.name()),
             Slot::Affinity(Affinity::Same(cpus)) => format!("{cpus:?}"),
             Slot::Affinity(Affinity::Each(sets)) => format!("{sets:?}"),
             Slot::Cpus(cpus) => format!("{cpus:?}"),
@@ -299,6 +315,12 @@ fn names_of(locks: &[LockKind]) -> Vec<&'static str> {
 
 fn policies_of(policies: &[PolicyKind]) -> Vec<&'static str> {
     policies.iter().map(|kind| kind.name()).collect()
+}
+
+fn workloads_of(own: &[OwnWorkload]) -> Vec<&'static str> {
+    let shipped = Workload::all();
+    let own = own.iter().map(|own| own.name());
+    shipped.iter().map(Workload::name).chain(own).collect()
 }
 
 fn put<T>(slot: &mut T, value: Option<T>) -> bool {

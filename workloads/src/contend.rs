@@ -106,6 +106,8 @@ impl Contenders {
 }
 
 impl Load for Contend {
+    const THROUGHPUT: Option<&'static str> = Some("calls/s");
+
     fn scale_work(&mut self, share: f64) {
         self.calls = share_of(self.calls, share, self.tasks.unwrap_or(1));
         self.span_ns = self.span_ns.map(|ns| libm::round(ns as f64 * share) as u64);

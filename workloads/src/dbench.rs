@@ -205,6 +205,8 @@ impl Sizes {
 }
 
 impl Load for Dbench {
+    const THROUGHPUT: Option<&'static str> = Some("MB/s");
+
     fn scale_work(&mut self, share: f64) {
         self.megabytes = share_of(self.megabytes, share, self.clients.unwrap_or(1));
     }

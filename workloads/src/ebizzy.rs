@@ -104,6 +104,8 @@ impl Searches {
 }
 
 impl Load for Ebizzy {
+    const THROUGHPUT: Option<&'static str> = Some("records/s");
+
     fn scale_work(&mut self, share: f64) {
         self.records = share_of(self.records, share, self.threads.unwrap_or(1));
     }

@@ -23,6 +23,8 @@ struct Hogs {
 }
 
 impl Load for Hog {
+    const ENDS: bool = false;
+
     fn scale_work(&mut self, _: f64) {}
 
     fn program<M: Machine>(&self, cpus: u32) -> Box<dyn Program<M>> {

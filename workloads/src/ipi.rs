@@ -135,6 +135,8 @@ fn report_latency<M: Machine>(os: &Os<M>, mut after_ns: Vec<u64>) {
 }
 
 impl Load for Ipi {
+    const THROUGHPUT: Option<&'static str> = Some("calls/s");
+
     fn scale_work(&mut self, share: f64) {
         self.calls = share_of(self.calls, share, 1);
     }

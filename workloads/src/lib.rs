@@ -25,6 +25,7 @@ mod hog;
 mod ipi;
 mod kernbench;
 mod netperf;
+mod own;
 mod pgbench;
 mod recorded;
 mod start;
@@ -47,12 +48,14 @@ pub use holdfast_guest::{KernelProfile, LineProfile, LockClass, LockProfile, Ope
 pub use ipi::{Ipi, Reach};
 pub use kernbench::Kernbench;
 pub use netperf::Netperf;
+pub use own::OwnWorkload;
 pub use pgbench::Pgbench;
 pub use recorded::{Recorded, RecordedHost, Step, Thread, fault as recorded_fault};
+pub use start::StartLine;
 pub use startup::Startup;
 pub use stream::stream_seed;
 pub use tar::Tar;
-pub use workload::Workload;
+pub use workload::{Load, Workload, share_of};
 
 /// Makes a kernel with its workload, ready to boot on `machine`.
 pub fn image<M: Machine>(machine: M, boot: &Boot) -> Box<dyn GuestImage> {

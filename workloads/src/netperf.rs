@@ -35,6 +35,8 @@ impl Default for Netperf {
 }
 
 impl Load for Netperf {
+    const THROUGHPUT: Option<&'static str> = Some("transactions/s");
+
     fn scale_work(&mut self, share: f64) {
         self.transactions = share_of(self.transactions, share, 1);
     }

@@ -5,10 +5,10 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use holdfast_guest::{Fork, Machine, Os, Start};
 
 /// A SysV semaphore at which tasks wait for the start of the measurement.
-#[derive(Clone, Copy)]
-pub(crate) struct StartLine {
+#[derive(Clone, Copy, Debug)]
+pub struct StartLine {
     /// The semaphore's array. The semaphore is the first of it.
-    pub(crate) array: u32,
+    pub array: u32,
 }
 
 /// The time in which all tasks reach the start line.
@@ -16,15 +16,15 @@ const ARRIVAL_NS: u64 = 20_000_000;
 
 impl StartLine {
     /// At the first semaphore array.
-    pub(crate) const FIRST: StartLine = StartLine { array: 0 };
+    pub const FIRST: StartLine = StartLine { array: 0 };
 
     /// Sleeps until the start.
-    pub(crate) fn wait<M: Machine>(self, os: &Os<M>) {
+    pub fn wait<M: Machine>(self, os: &Os<M>) {
         os.semaphore_down(self.array, 0);
     }
 
     /// On the first task, makes `tasks` tasks in `role`, which wait here, and starts them.
-    pub(crate) fn launch<M: Machine>(self, os: &Os<M>, how: Fork, role: u32, tasks: u32) {
+    pub fn launch<M: Machine>(self, os: &Os<M>, how: Fork, role: u32, tasks: u32) {
         os.wait_for_cpus();
         for number in 0..tasks {
             os.fork(how, Start::new(role, number));
@@ -33,7 +33,7 @@ impl StartLine {
     }
 
     /// Waits until all tasks have arrived, begins the measurement, and lets `tasks` tasks start.
-    pub(crate) fn start<M: Machine>(self, os: &Os<M>, tasks: u32) {
+    pub fn start<M: Machine>(self, os: &Os<M>, tasks: u32) {
         os.sleep(ARRIVAL_NS);
         os.begin();
         for _ in 0..tasks {

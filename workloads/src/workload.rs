@@ -1,7 +1,7 @@
 //! The list of workloads with their properties.
 //!
-//! A new workload is a file with its parameters, which implement [`Load`], a line of the list below, and its name among
-//! the properties that it has.
+//! A new workload is a file with its parameters, which implement [`Load`], and a line of the list below. One of another
+//! crate is an [`OwnWorkload`].
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -10,9 +10,16 @@ use alloc::vec::Vec;
 use holdfast_guest::{Limits, Machine, Os, Program, Start};
 use serde::{Deserialize, Serialize};
 
-/// The parameters of a workload.
-pub(crate) trait Load: Default {
-    /// Reduces the amount of work to `share` of it. Rates and sizes stay.
+use crate::own::OwnWorkload;
+
+/// The parameters of a workload: of one of this crate, or of another crate's ([`OwnWorkload`]).
+pub trait Load: Default {
+    /// Whether the program ends.
+    const ENDS: bool = true;
+    /// The unit in which its users state its throughput. `None` if they ask how long it takes.
+    const THROUGHPUT: Option<&'static str> = None;
+
+    /// Reduces the amount of work to `share` of it, or raises it if `share` is above 1. Rates and sizes stay.
     fn scale_work(&mut self, share: f64);
 
     /// Makes the program, for a machine of `cpus` CPUs.
@@ -21,7 +28,7 @@ pub(crate) trait Load: Default {
 
 /// Returns `share` of `count` operations by `tasks` tasks, but at least ten for each task. In a shorter run, beginning
 /// and end would dominate. A share above 1 is more than the full-size work.
-pub(crate) fn share_of(count: u64, share: f64, tasks: u32) -> u64 {
+pub fn share_of(count: u64, share: f64, tasks: u32) -> u64 {
     let floor = u64::from(tasks) * 10;
     let wanted = libm::round(count as f64 * share) as u64;
     let most = if share > 1.0 { wanted } else { count };
@@ -37,10 +44,13 @@ macro_rules! workloads {
             /// Nothing: all CPUs are idle.
             Idle,
             $($(#[$doc])* $variant(crate::$variant),)+
+            /// A workload of another crate. It stays in this program: it has no form in which it could be sent.
+            #[serde(skip)]
+            Own(OwnWorkload),
         }
 
         impl Workload {
-            /// Every workload, with its default parameters.
+            /// Every workload of this crate, with its default parameters.
             pub fn all() -> Vec<Workload> {
                 vec![Workload::Idle, $(Workload::$variant(crate::$variant::default()),)+]
             }
@@ -50,6 +60,25 @@ macro_rules! workloads {
                 match self {
                     Workload::Idle => "idle",
                     $(Workload::$variant(_) => $name,)+
+                    Workload::Own(own) => own.name,
+                }
+            }
+
+            /// Returns `true` if the program ends.
+            pub const fn ends(&self) -> bool {
+                match self {
+                    Workload::Idle => false,
+                    $(Workload::$variant(_) => <crate::$variant as Load>::ENDS,)+
+                    Workload::Own(own) => own.ends,
+                }
+            }
+
+            /// Returns the unit in which its users state its throughput, or `None` if they ask how long it takes.
+            pub const fn throughput_unit(&self) -> Option<&'static str> {
+                match self {
+                    Workload::Idle => None,
+                    $(Workload::$variant(_) => <crate::$variant as Load>::THROUGHPUT,)+
+                    Workload::Own(own) => own.throughput,
                 }
             }
 
@@ -58,6 +87,7 @@ macro_rules! workloads {
                 match self {
                     Workload::Idle => {}
                     $(Workload::$variant(parameters) => parameters.scale_work(share),)+
+                    Workload::Own(own) => own.share *= share,
                 }
             }
 
@@ -66,6 +96,7 @@ macro_rules! workloads {
                 match self {
                     Workload::Idle => Box::new(Idle),
                     $(Workload::$variant(parameters) => parameters.program(cpus),)+
+                    Workload::Own(own) => own.program(cpus),
                 }
             }
         }
@@ -104,28 +135,9 @@ workloads! {
 }
 
 impl Workload {
-    /// Returns `true` if the program ends.
-    pub const fn ends(&self) -> bool {
-        !matches!(self, Workload::Idle | Workload::Hog(_))
-    }
-
     /// Returns `true` if the program counts operations, so that it has a throughput.
     pub const fn counts_operations(&self) -> bool {
         self.throughput_unit().is_some()
-    }
-
-    /// Returns the unit in which its users state its throughput, or `None` if they ask how long it takes.
-    pub const fn throughput_unit(&self) -> Option<&'static str> {
-        use Workload::{Aim7, Amqp, Contend, Dbench, Ebizzy, Ipi, Netperf, Pgbench};
-        match self {
-            Netperf(_) | Pgbench(_) => Some("transactions/s"),
-            Amqp(_) => Some("messages/s"),
-            Ebizzy(_) => Some("records/s"),
-            Aim7(_) => Some("jobs/min"),
-            Dbench(_) => Some("MB/s"),
-            Contend(_) | Ipi(_) => Some("calls/s"),
-            _ => None,
-        }
     }
 
     /// Returns `true` if the program needs a network device.

@@ -89,6 +89,7 @@ fn fresh_vms(extensions: Extensions) -> Vec<DraftVm> {
     let with = |workload: Workload| {
         let mut vm = DraftVm {
             locks: extensions.locks,
+            workloads: extensions.workloads,
             ..DraftVm::new("", TODAY)
         };
         vm.boot.workload = workload;
@@ -96,7 +97,7 @@ fn fresh_vms(extensions: Extensions) -> Vec<DraftVm> {
     };
     let mut grouped = DraftVm::new("", TODAY);
     grouped.host.group = VmGroup::OwnWithVcpuGroups { shares: SHARES_DEFAULT };
-    let mut vms: Vec<DraftVm> = Workload::all().into_iter().map(with).collect();
+    let mut vms: Vec<DraftVm> = extensions.all_workloads().map(with).collect();
     vms.insert(1, grouped);
     vms
 }

@@ -136,6 +136,7 @@ fn of_guest(vm: &Vm, is_stock: bool) -> Vec<(&'static str, &'static str)> {
     let exits = matches!(workload, Workload::Startup(boot) if boot.exits);
     let network = matches!(workload, Workload::Netperf(_));
     let recorded = matches!(workload, Workload::Recorded(_));
+    let own = matches!(workload, Workload::Own(_));
     let threads = matches!(workload, Workload::Hackbench(messages) if messages.threads);
     let weighs = match group {
         VmGroup::Own { shares } | VmGroup::OwnWithVcpuGroups { shares } => shares != SHARES_DEFAULT,
@@ -155,6 +156,7 @@ fn of_guest(vm: &Vm, is_stock: bool) -> Vec<(&'static str, &'static str)> {
         "nic" if nic != Nic::Vhost => NETWORK;
         "boot.exits" if exits => "the VMM emulates no PCI configuration space";
         "workload" if network => NETWORK;
+        "workload" if own => "the guest image has the workloads of the crate `workloads` only";
         "workload" if recorded => "a recording is repeated in virtual time only";
         "hackbench.threads" if is_stock && threads => "the program of a stock Linux starts processes";
         "numa" if is_stock && !vm.domains.is_empty() => "the VMM gives a stock Linux no table of NUMA nodes";

@@ -138,6 +138,8 @@ impl Disk {
 }
 
 impl Load for Aim7 {
+    const THROUGHPUT: Option<&'static str> = Some("jobs/min");
+
     fn scale_work(&mut self, share: f64) {
         self.jobs = (libm::round(f64::from(self.jobs) * share) as u32).max(1);
     }

@@ -166,6 +166,8 @@ fn part(total: u64, index: u32, count: u32) -> u64 {
 }
 
 impl Load for Amqp {
+    const THROUGHPUT: Option<&'static str> = Some("messages/s");
+
     fn scale_work(&mut self, share: f64) {
         self.messages = share_of(self.messages, share, 10 * self.producers);
     }

@@ -97,6 +97,8 @@ impl<M: Machine> Database<M> {
 }
 
 impl Load for Pgbench {
+    const THROUGHPUT: Option<&'static str> = Some("transactions/s");
+
     fn scale_work(&mut self, share: f64) {
         self.transactions = share_of(self.transactions, share, self.clients);
     }

@@ -4,7 +4,7 @@ use holdfast_workloads::{Allocation, Channel, Format, Reach, Workload};
 
 use super::key;
 use crate::keys::{Key, Target};
-use crate::slot::{Choice, Slot, choices};
+use crate::slot::{Slot, choices};
 
 choices!(Allocation {
     "heap" => Allocation::Heap,
@@ -30,29 +30,15 @@ choices!(Channel {
     "sockets" => Channel::Sockets,
 });
 
-// Without `choices!`, since workloads have names of their own.
-impl Choice for Workload {
-    fn names(&self) -> Vec<&'static str> {
-        Workload::all().iter().map(Workload::name).collect()
-    }
-
-    fn name(&self) -> &'static str {
-        Workload::name(self)
-    }
-
-    fn choose(&mut self, name: &str) -> bool {
-        // The current workload keeps its parameters.
-        if Workload::name(self) == name {
-            return true;
-        }
-        let chosen = Workload::all().into_iter().find(|workload| workload.name() == name);
-        chosen.map(|workload| *self = workload).is_some()
-    }
-}
-
 /// The choice of the workload, and parameters of workloads.
 pub(super) static WORKLOAD: &[Key] = &[
-    key("vm.*.workload", vm!(Choice, boot.workload)),
+    key(
+        "vm.*.workload",
+        (
+            "DraftVm.boot.workload",
+            Target::Vm(|vm| Some(Slot::Workload(&mut vm.boot.workload, vm.workloads))),
+        ),
+    ),
     key("vm.*.work", vm!(F64, work)).range(1e-4, 1e4),
     key("vm.*.hog.tasks", workload!(Hog, OptionalU32, tasks)).range(1.0, 1e5),
     key("vm.*.contend.tasks", workload!(Contend, OptionalU32, tasks)).range(1.0, 1e5),

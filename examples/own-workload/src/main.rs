@@ -1,0 +1,12 @@
+//! The command `holdfast`, in which `vm.*.workload` can be a pipeline.
+
+use std::process::ExitCode;
+
+use own_workload::Pipeline;
+
+fn main() -> ExitCode {
+    holdfast_cli::command()
+        .workload::<Pipeline<4>>("pipeline-4")
+        .workload::<Pipeline<16>>("pipeline-16")
+        .run()
+}

@@ -1,0 +1,49 @@
+//! The workload in an experiment, with all that takes results.
+
+use std::process::Command;
+
+/// Returns what the command prints.
+fn command(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_own-workload"))
+        .args(arguments)
+        .output();
+    let output = output.expect("the command starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/pipeline.toml");
+const OUT: &str = env!("CARGO_TARGET_TMPDIR");
+
+#[test]
+fn an_experiment_runs_it_and_its_results_are_as_any_other() {
+    let out = format!("{OUT}/whole");
+    // Results never replace older ones.
+    let _ = std::fs::remove_dir_all(&out);
+    let run = command(&["run", FILE, "--check-determinism", "--out", &out]);
+    assert!(run.contains("items/s") && run.contains("pv-ticket"), "{run}");
+    let results = format!("{out}/pipeline.results.json");
+    assert!(command(&["explain", &results]).contains("idle"));
+    assert!(command(&["compare", &results, &results]).contains("ticket"));
+    command(&["trace", FILE, "--variant", "ticket", "--out", &out]);
+}
+
+#[test]
+fn a_sweep_takes_its_names_and_its_scale() {
+    let sweep = "vm.guest.workload=pipeline-4,pipeline-16";
+    let run = ["run", FILE, "--variant", "ticket", "--seeds", "1", "--out", OUT];
+    let told = command(&[&run[..], &["--sweep-variants", sweep, "--set", "vm.guest.work=0.5"]].concat());
+    assert!(told.contains("pipeline-4") && told.contains("pipeline-16"), "{told}");
+    let keys = command(&["keys", "vm.*.workload"]);
+    assert!(keys.contains("recorded, pipeline-4, pipeline-16"), "{keys}");
+}
+
+#[test]
+fn a_name_that_is_none_is_refused_with_the_own_ones_among_those_expected() {
+    let run = ["run", FILE, "--set", "vm.guest.workload=pipeline-5", "--out", OUT];
+    let output = Command::new(env!("CARGO_BIN_EXE_own-workload")).args(run).output();
+    let output = output.expect("the command starts");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("pipeline-4"), "{told}");
+}

@@ -135,6 +135,47 @@ fn a_favored_guest_is_caught() {
     assert!(found, "{broken:?}");
 }
 
+/// A policy that runs the first VM's threads before others that have not waited for long.
+#[derive(Clone, Debug, Default)]
+struct FavorsInTime;
+
+/// How long the others wait for it.
+const PATIENCE: Nanos = Nanos(20 * MS);
+
+impl Policy for FavorsInTime {
+    fn about(&self) -> &'static str {
+        "favors the first guest, and lets no other wait for long"
+    }
+
+    fn pick(&mut self, view: &View<'_>, pcpu: PcpuId, kernel: Option<TaskId>) -> Option<TaskId> {
+        let is_first = |task: &TaskId| {
+            let vcpu = view.thread(*task).and_then(|thread| thread.vcpu);
+            vcpu.is_some_and(|(vm, _)| vm == VmId(0))
+        };
+        let waited = |task: &TaskId| view.thread(*task).map_or(Nanos(0), |thread| thread.waited);
+        let overdue = view.ready(pcpu).filter(|task| waited(task) > PATIENCE);
+        let first = view.ready(pcpu).filter(is_first).max_by_key(waited);
+        overdue.max_by_key(waited).or(first).or(kernel)
+    }
+
+    fn slice(&mut self, _: &View<'_>, _: PcpuId, _: TaskId) -> Option<Nanos> {
+        Some(Nanos(MS))
+    }
+}
+
+#[test]
+fn a_guest_favored_in_time_is_caught_by_the_share_alone() {
+    for kernel in KERNELS {
+        let config = of(PolicyKind::of::<FavorsInTime>("favors"), kernel);
+        let seen = run(&config, WORLDS[0], 1).expect("a host");
+        assert_eq!(run(&config, WORLDS[0], 1).as_ref(), Ok(&seen), "{kernel:?}: it repeats");
+        assert_eq!(seen.refused, 0, "{kernel:?}: no answer is against the rules");
+        assert!(seen.waited < WAIT_MAX.0, "{kernel:?}: no thread starves: {seen:?}");
+        let broken = check_one(&config, WORLDS[0]);
+        assert!(matches!(broken, Err(Broken::Share { .. })), "{kernel:?}: {broken:?}");
+    }
+}
+
 /// A policy whose slices depend on how often any of its kind was asked.
 #[derive(Clone, Debug, Default)]
 struct Counts;

@@ -22,7 +22,10 @@ pub struct StealTime {
     /// [`StealTime::IN_SECTION`], [`StealTime::IN_QUEUE`] and [`StealTime::WAITS_FOR_IPI`], and from
     /// [`StealTime::TARGET_SHIFT`] on the APIC ID of the target. KVM reserves these bytes.
     pub word: AtomicU32,
-    reserved: [u32; 10],
+    /// When the vCPU's slice ends, on the guest's clock. Nanoseconds. 0: the host does not say, or no other thread
+    /// waits for the pCPU. KVM reserves these bytes.
+    pub slice_ends: AtomicU64,
+    reserved: [u32; 8],
 }
 
 impl StealTime {
@@ -34,7 +37,8 @@ impl StealTime {
             flags: AtomicU32::new(0),
             preempted: AtomicU8::new(0),
             word: AtomicU32::new(0),
-            reserved: [0; 10],
+            slice_ends: AtomicU64::new(0),
+            reserved: [0; 8],
         }
     }
 
@@ -54,3 +58,4 @@ impl StealTime {
 }
 
 const _: () = assert!(size_of::<StealTime>() == 64 && core::mem::offset_of!(StealTime, word) == 20);
+const _: () = assert!(core::mem::offset_of!(StealTime, slice_ends) == 24);

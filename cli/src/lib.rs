@@ -1,7 +1,7 @@
 //! The command `holdfast`: parse, call, print.
 //!
-//! It is a library, too, so that a program of a few lines is this command with a lock, a host policy or a workload of
-//! its own:
+//! It is a library, too, so that a program of a few lines is this command with a lock, a policy of hosts or guests, or a
+//! workload of its own:
 //!
 //! ```no_run
 //! # use holdfast_locks::Ticket as Mine;
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Then `vm.*.lock = "mine"` names it in experiments, `--set` and sweeps, and `holdfast keys` lists it. With
-//! `.policy::<Mine>("mine")`, `host.policy = "mine"` does, and with `.workload::<Mine>("mine")`,
-//! `vm.*.workload = "mine"`.
+//! `.policy::<Mine>("mine")`, `host.policy = "mine"` does, and `.guest_policy` and `.workload` add names for
+//! `vm.*.guest_policy` and `vm.*.workload`.
 //!
 //! Results go to standard output, everything else (progress, remarks, errors) to standard error. Every outcome
 //! becomes an exit status in `status` here and in `error.rs` only.
@@ -34,7 +34,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use holdfast_lab::extensions::{Extensions, Load, Policy, SimLock};
+use holdfast_lab::extensions::{Extensions, GuestPolicy, Load, Policy, SimLock};
 
 use crate::args::{Cli, Command};
 use crate::error::{Done, Error, Result};
@@ -74,6 +74,17 @@ impl Program {
     pub fn policy<P: Policy + Default + 'static>(self, name: &'static str) -> Program {
         Program {
             extensions: self.extensions.policy::<P>(name),
+        }
+    }
+
+    /// Adds the guest policy `P`, which experiments call `name`. Each guest begins with `P::default()`.
+    ///
+    /// # Panics
+    /// If a guest policy of that name is known.
+    #[track_caller]
+    pub fn guest_policy<P: GuestPolicy + Default + 'static>(self, name: &'static str) -> Program {
+        Program {
+            extensions: self.extensions.guest_policy::<P>(name),
         }
     }
 

@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use holdfast_locks::{LockKind, READERS_MAX, UnqueuedRwlock};
 use serde::{Deserialize, Serialize};
 
+use crate::policy::GuestPolicyKind;
 use crate::profile::KernelProfile;
 
 /// The kernel's parameters: its configuration and its command line.
@@ -60,6 +61,10 @@ pub struct Config {
     /// How the kernel uses its APIC. The default is Linux up to 5.3 in a KVM guest: x2APIC mode, and one command for
     /// each CPU.
     pub apic: ApicOptions,
+    /// The policy that says to which CPUs tasks go, and what the kernel tells its host. `kernel` is none. A kernel on
+    /// the machine itself, whose tasks are the host's threads, asks none.
+    #[serde(skip)]
+    pub policy: GuestPolicyKind,
     /// The measured kernel whose work and spinlocks the operations execute. `None`: this kernel's own, estimated for
     /// Linux 3.3.
     pub profile: Option<Box<KernelProfile>>,
@@ -110,6 +115,7 @@ impl Default for Config {
             idle: Idle::default(),
             fresh_memory: false,
             apic: ApicOptions::default(),
+            policy: GuestPolicyKind::KERNEL,
             profile: None,
         }
     }

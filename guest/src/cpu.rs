@@ -3,6 +3,7 @@
 //!
 //! Everything in here is lock-free: spinlocks are built on top of it.
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use core::cell::Cell;
@@ -19,6 +20,7 @@ use crate::local::{Local, Local32, Shared32};
 use crate::machine::{Caches, Cpu, Machine, Mode, Report};
 use crate::mask::CpuMask;
 use crate::numa::NumaMap;
+use crate::policy::GuestPolicy;
 use crate::profile::LineProfile;
 use crate::word::Says;
 
@@ -26,6 +28,8 @@ use crate::word::Says;
 pub(crate) struct System<M: Machine> {
     pub(crate) machine: M,
     pub(crate) config: Config,
+    /// `None`: the kernel decides everything.
+    pub(crate) policy: Option<Box<dyn GuestPolicy>>,
     pub(crate) numa: NumaMap,
     /// The state of each CPU. Other CPUs may use only what is documented as shared or as a hint.
     pub(crate) cpus: CpuTable<CpuState>,
@@ -74,6 +78,7 @@ impl<M: Machine> System<M> {
         let most = config.cpus_max();
         assert!(cpus <= most, "a guest has {cpus} cpus: expected at most {most}");
         System {
+            policy: config.policy.make(),
             numa: NumaMap::read(&machine),
             cpus: CpuTable::new(cpus, |cpu| CpuState::new(idle_task(cpu))),
             chosen: Cell::new(Chosen {
@@ -305,6 +310,7 @@ impl<M: Machine> ThisCpu<'_, M> {
         if self.system.chosen.get().assists.word {
             change(&self.local.says);
             let word = self.local.says.word();
+            let word = self.ask(word, |policy, cpus| policy.word(cpus, word));
             // ORDERING: Relaxed: a hint, which the host reads when this CPU is out of its guest.
             self.cpu.steal_time(self.id).word.store(word, Relaxed);
         }

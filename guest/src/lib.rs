@@ -5,10 +5,10 @@
 //!
 //! # Layers
 //! Each file uses only layers above it in this list, so a subsystem reads without the kernel that contains it:
-//! - values: `costs`, `class`, `profile`, `config`, `lines`, `limits`, `ids`, `local`, `mask`, `numa`, `pcid`, and the
-//!   machine's interface (`machine`);
-//! - one CPU: `apic`, `haltpoll`, `word`, `cpu` (each CPU's own state, and the CPU that runs the caller), `features`,
-//!   `ipi`;
+//! - values: `costs`, `class`, `profile`, `config`, `lines`, `limits`, `ids`, `local`, `mask`, `numa`, `pcid`,
+//!   `policy`, `steal_governor`, and the machine's interface (`machine`);
+//! - one CPU: `apic`, `haltpoll`, `word`, `cpu` (each CPU's own state, and the CPU that runs the caller), `seen`,
+//!   `features`, `ipi`;
 //! - spinlocks (`sync`, `rwlock`), and what is under them: `smp`, `nmi`, `task`, `tlb`, `pages`, `measured`, `driver`;
 //! - `sched`, and on it `wait`, `time`;
 //! - sleeping locks: `mutex`, `rwsem` (both over `spin`), `semaphore`;
@@ -68,6 +68,7 @@ mod numa;
 mod os;
 mod pages;
 mod pcid;
+mod policy;
 mod process;
 mod profile;
 mod program;
@@ -76,9 +77,11 @@ mod report;
 mod rwlock;
 mod rwsem;
 mod sched;
+mod seen;
 mod semaphore;
 mod smp;
 mod spin;
+mod steal_governor;
 mod sync;
 mod task;
 mod time;
@@ -100,9 +103,11 @@ pub use machine::{Caches, Cpu, GuestImage, Machine, Mode, Report, TakenPage, Thr
 pub use net::DriverQueue;
 pub use os::{Os, Touch};
 pub use pcid::Pcid;
+pub use policy::{Cpus, GuestPolicy, GuestPolicyKind, Placed};
 pub use process::{Executable, Exited, Fork};
 pub use profile::{KernelProfile, LineProfile, LockProfile, Operation, OperationProfile, Scope};
 pub use program::Program;
 pub use pthread::{UserCondition, UserMutex, UserMutexGuard};
 pub use smp::{Callees, Function};
+pub use steal_governor::StealGovernor;
 pub use user::{UserLine, UserLock};

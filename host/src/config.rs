@@ -215,6 +215,8 @@ pub struct VmConfig {
     /// Whether the host reads a word of the steal-time record in which the guest says what each vCPU is in the midst
     /// of. No KVM has it.
     pub guest_word: bool,
+    /// Whether the host writes into the steal-time record when the vCPU's slice ends. No KVM does.
+    pub slice_end: bool,
     /// The guest's CPU 0 starts the others by INIT and SIPI, one after another, as on real hardware. Otherwise all
     /// vCPUs run from power-on.
     pub waits_for_sipi: bool,
@@ -302,6 +304,7 @@ impl Default for VmConfig {
             steal_time: true,
             preempted_flag: true,
             guest_word: false,
+            slice_end: false,
             waits_for_sipi: false,
             nested: false,
             dormant: false,

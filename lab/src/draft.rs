@@ -9,7 +9,7 @@ use holdfast_host::{HostConfig, Linux, PolicyKind, VmConfig};
 use holdfast_locks::LockKind;
 use holdfast_machine::{Numbering, Profile, Topology};
 use holdfast_sim::{Config, HostTask, Migrated, Stay, Vm, VmmConfig};
-use holdfast_workloads::{Boot, OwnWorkload};
+use holdfast_workloads::{Boot, GuestPolicyKind, OwnWorkload};
 
 use crate::diagnostic::KeyFindings;
 use crate::extensions::Extensions;
@@ -96,6 +96,8 @@ pub struct DraftVm {
     pub inside: Option<String>,
     /// The locks that can be named.
     pub locks: &'static [LockKind],
+    /// The guest policies that can be named.
+    pub guest_policies: &'static [GuestPolicyKind],
     /// The workloads that can be named besides the shipped ones.
     pub workloads: &'static [OwnWorkload],
 }
@@ -152,6 +154,7 @@ impl DraftVm {
             dirty_mib_per_second: None,
             work: 1.0,
             locks: Extensions::shipped().locks,
+            guest_policies: Extensions::shipped().guest_policies,
             workloads: Extensions::NONE.workloads,
             bare_metal: false,
             inside: None,

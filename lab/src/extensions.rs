@@ -8,8 +8,8 @@ use holdfast_host::policies::{Grace, GraceAndBoost, Handover};
 use holdfast_locks::LockKind;
 pub use holdfast_sim::SimLock;
 use holdfast_sim::{SimMachine, lock_kind};
-pub use holdfast_workloads::Load;
-use holdfast_workloads::{OwnWorkload, Workload};
+pub use holdfast_workloads::{GuestPolicy, Load};
+use holdfast_workloads::{GuestPolicyKind, OwnWorkload, StealGovernor, Workload};
 
 /// The names that a program adds, by types of its own. Small, and never freed: a program makes one, at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct Extensions {
     pub locks: &'static [LockKind],
     /// The policies that hosts can have, that of the kernel first.
     pub policies: &'static [PolicyKind],
+    /// The policies that guests can have, that of the kernel first.
+    pub guest_policies: &'static [GuestPolicyKind],
     /// The workloads that a program adds to those of [`Workload::all`].
     pub workloads: &'static [OwnWorkload],
 }
@@ -27,11 +29,12 @@ impl Extensions {
     pub const NONE: Extensions = Extensions {
         locks: LockKind::ALL,
         policies: &[PolicyKind::KERNEL],
+        guest_policies: &[GuestPolicyKind::KERNEL],
         workloads: &[],
     };
 
-    /// Returns what the shipped command has: the locks of `locks` and of `locks/history`, and the policies of
-    /// [`holdfast_host::policies`].
+    /// Returns what the shipped command has: the locks of `locks` and of `locks/history`, the policies of
+    /// [`holdfast_host::policies`], and the steal governor of guests.
     pub fn shipped() -> Extensions {
         macro_rules! added {
             ([] $($module:ident: $kind:ident = $name:literal,)+) => {
@@ -43,6 +46,7 @@ impl Extensions {
                 .policy::<Grace>("grace")
                 .policy::<Handover>("handover")
                 .policy::<GraceAndBoost>("grace-boost")
+                .guest_policy::<StealGovernor>("steal-governor")
         });
         *SHIPPED
     }
@@ -80,6 +84,23 @@ impl Extensions {
         }
     }
 
+    /// Adds the guest policy `P`, which experiments call `name`. Each guest begins with `P::default()`.
+    ///
+    /// # Panics
+    /// If a guest policy of that name is known.
+    #[must_use]
+    #[track_caller]
+    pub fn guest_policy<P: GuestPolicy + Default + 'static>(self, name: &'static str) -> Extensions {
+        let known = self.guest_policies.iter().any(|kind| kind.name() == name);
+        assert!(!known, "two guest policies are called {name}");
+        let mut policies = self.guest_policies.to_vec();
+        policies.push(GuestPolicyKind::of::<P>(name));
+        Extensions {
+            guest_policies: policies.leak(),
+            ..self
+        }
+    }
+
     /// Adds the workload `L`, which experiments call `name`.
     ///
     /// # Panics
@@ -108,6 +129,12 @@ impl Extensions {
     pub(crate) fn about_policies(&self) -> String {
         let about = |kind: &PolicyKind| format!("\"{}\": {}.", kind.name(), kind.about());
         self.policies.iter().map(about).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Says of each guest policy what it does.
+    pub(crate) fn about_guest_policies(&self) -> String {
+        let about = |kind: &GuestPolicyKind| format!("\"{}\": {}.", kind.name(), kind.about());
+        self.guest_policies.iter().map(about).collect::<Vec<_>>().join(" ")
     }
 
     /// Says of each lock where it comes from, and how many CPUs it is for.

@@ -8,7 +8,7 @@ mod tests;
 use holdfast_host::{Inhibit, Inhibits, PolicyKind};
 use holdfast_locks::LockKind;
 use holdfast_machine::CpuModel;
-use holdfast_workloads::{OwnWorkload, Workload};
+use holdfast_workloads::{GuestPolicyKind, OwnWorkload, Workload};
 
 use crate::amount::{self, Amount, show_nanos};
 use crate::diagnostic::one_of;
@@ -106,6 +106,8 @@ pub enum Slot<'a> {
     Lock(&'a mut LockKind, &'static [LockKind]),
     /// A host policy, among those that are known.
     Policy(&'a mut PolicyKind, &'static [PolicyKind]),
+    /// A guest policy, among those that are known.
+    GuestPolicy(&'a mut GuestPolicyKind, &'static [GuestPolicyKind]),
     /// A workload: one of the shipped, or of those that a program adds.
     Workload(&'a mut Workload, &'static [OwnWorkload]),
     /// Sets of pCPUs for the vCPUs.
@@ -147,6 +149,7 @@ impl Slot<'_> {
             Slot::Choice(choice) => format!("one of {}", choice.names().join(", ")),
             Slot::Lock(_, known) => format!("one of {}", names_of(known).join(", ")),
             Slot::Policy(_, known) => format!("one of {}", policies_of(known).join(", ")),
+            Slot::GuestPolicy(_, known) => format!("one of {}", guest_policies_of(known).join(", ")),
             Slot::Workload(_, own) => format!("one of {}", workloads_of(own).join(", ")),
             Slot::Affinity(_) => {
                 "pCPUs for all vCPUs, as [0, 1, 2, 3] or \"0-3\", or a list of such for each vCPU; [] for all pCPUs"
@@ -210,6 +213,12 @@ impl Slot<'_> {
                 let Value::Text(name) = value else { return Err(expected) };
                 let found = known.iter().find(|kind| kind.name() == name);
                 *slot = *found.ok_or_else(|| one_of(name, policies_of(known)))?;
+                true
+            }
+            Slot::GuestPolicy(slot, known) => {
+                let Value::Text(name) = value else { return Err(expected) };
+                let found = known.iter().find(|kind| kind.name() == name);
+                *slot = *found.ok_or_else(|| one_of(name, guest_policies_of(known)))?;
                 true
             }
             Slot::Workload(slot, own) => {
@@ -292,6 +301,7 @@ impl Slot<'_> {
             Slot::Choice(choice) => format!("\"{}\"", choice.name()),
             Slot::Lock(kind, _) => format!("\"{kind}\""),
             Slot::Policy(kind, _) => format!("\"{}\"", kind.name()),
+            Slot::GuestPolicy(kind, _) => format!("\"{}\"", kind.name()),
             Slot::Workload(workload, _) => format!("\"{}\"", workload.name()),
             Slot::Affinity(Affinity::Same(cpus)) => format!("{cpus:?}"),
             Slot::Affinity(Affinity::Each(sets)) => format!("{sets:?}"),
@@ -314,6 +324,10 @@ fn names_of(locks: &[LockKind]) -> Vec<&'static str> {
 }
 
 fn policies_of(policies: &[PolicyKind]) -> Vec<&'static str> {
+    policies.iter().map(|kind| kind.name()).collect()
+}
+
+fn guest_policies_of(policies: &[GuestPolicyKind]) -> Vec<&'static str> {
     policies.iter().map(|kind| kind.name()).collect()
 }
 

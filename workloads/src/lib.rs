@@ -44,6 +44,7 @@ pub use hackbench::{Channel, Hackbench};
 pub use hog::Hog;
 pub use holdfast_guest::micro::{self, Micro};
 pub use holdfast_guest::{Config as KernelConfig, Format, Idle, MmapLock, OwnerSpinning, RwLocks, lock_name};
+pub use holdfast_guest::{Cpus, GuestPolicy, GuestPolicyKind, Placed, StealGovernor, TaskId};
 pub use holdfast_guest::{KernelProfile, LineProfile, LockClass, LockProfile, Operation, OperationProfile, Scope};
 pub use ipi::{Ipi, Reach};
 pub use kernbench::Kernbench;

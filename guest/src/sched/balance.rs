@@ -23,7 +23,7 @@ pub(crate) fn idle_balance<'a, M: Machine>(
     on: &'a OnCpu<'a, M>,
     queue: SpinGuard<'a, RunQueue, M>,
 ) -> SpinGuard<'a, RunQueue, M> {
-    if queue.idles_briefly() {
+    if queue.idles_briefly() || !takes(on, on.id) {
         return queue;
     }
     drop(queue);
@@ -40,6 +40,9 @@ pub(crate) fn idle_balance<'a, M: Machine>(
 
 /// Balances this CPU with the busiest one (`rebalance_domains`). Called from the timer softirq with interrupts enabled.
 pub(crate) fn balance_others<M: Machine>(on: &OnCpu<'_, M>) {
+    if !takes(on, on.id) {
+        return;
+    }
     let here = on.system.load_of(on.id);
     let Some(busiest) = busiest(on, here) else { return };
     let there = on.system.load_of(busiest);
@@ -54,6 +57,12 @@ pub(crate) fn balance_others<M: Machine>(on: &OnCpu<'_, M>) {
         }
     }
     on.cpu.irq_restore(enabled);
+}
+
+/// Returns whether load balancing may move tasks to `to`.
+#[inline]
+pub(super) fn takes<M: Machine>(on: &OnCpu<'_, M>, to: CpuId) -> bool {
+    on.ask(true, |policy, cpus| policy.takes(cpus, to))
 }
 
 /// Returns the CPU with the most tasks if it has at least two, and more than `here`.

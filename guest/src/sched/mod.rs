@@ -28,6 +28,7 @@ use holdfast_locks::CpuId;
 use crate::costs;
 use crate::ids::TaskId;
 use crate::machine::Machine;
+use crate::policy::Placed;
 
 /// Gives the CPU to the task whose turn it is. A caller that has set its state to asleep returns when it is woken,
 /// maybe on another CPU. Any other caller returns when its turn comes again. Interrupts are enabled on return.
@@ -65,7 +66,7 @@ pub(crate) fn wake<M: Machine>(on: &OnCpu<'_, M>, id: TaskId, mask: u32, hint: W
 pub(crate) fn fork_cpu<M: Machine>(on: &OnCpu<'_, M>) -> CpuId {
     match on.system.machine.threads() {
         Some(_) => on.id,
-        None => place::idlest(on),
+        None => place::idlest(on, Placed::New),
     }
 }
 
@@ -83,7 +84,7 @@ pub(crate) fn move_for_exec<M: Machine>(sched: &Scheduler<M>) {
         return hosted::execute(sched, threads);
     }
     let on = sched.on_cpu();
-    let target = place::idlest(&on);
+    let target = place::idlest(&on, Placed::Exec);
     if target == on.id {
         return;
     }

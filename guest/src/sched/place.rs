@@ -6,6 +6,7 @@ use super::scheduler::{OnCpu, WakeHint};
 use crate::costs;
 use crate::ids::TaskId;
 use crate::machine::Machine;
+use crate::policy::Placed;
 use crate::task::Task;
 
 /// How much more load, in percent of the other's, this CPU must have before a new task goes to the other CPU:
@@ -22,7 +23,8 @@ pub(super) fn wake_cpu<M: Machine>(on: &OnCpu<'_, M>, id: TaskId, hint: WakeHint
     } else {
         previous
     };
-    idle_neighbor(on, target, previous)
+    let target = idle_neighbor(on, target, previous);
+    on.placed(Placed::Woken { task: id, previous }, target)
 }
 
 /// After this time, half of a task's changes of wakees are forgotten.
@@ -89,14 +91,15 @@ fn idle_neighbor<M: Machine>(on: &OnCpu<'_, M>, target: CpuId, previous: CpuId) 
 }
 
 /// Returns the least loaded CPU if the load differs enough (`find_idlest_group`, one CPU per group), else this CPU.
-pub(super) fn idlest<M: Machine>(on: &OnCpu<'_, M>) -> CpuId {
+pub(super) fn idlest<M: Machine>(on: &OnCpu<'_, M>, placed: Placed) -> CpuId {
     on.work(costs::PLACE_PER_CPU * u64::from(on.system.cpu_count()));
     let load = |cpu| on.system.load_of(cpu);
     let others = on.system.others(on.id).filter(|&cpu| on.system.is_online(cpu));
-    match others.min_by_key(|&cpu| load(cpu)) {
+    let idlest = match others.min_by_key(|&cpu| load(cpu)) {
         Some(best) if exceeds(load(on.id), load(best)) => best,
         _ => on.id,
-    }
+    };
+    on.placed(placed, idlest)
 }
 
 #[cfg(test)]

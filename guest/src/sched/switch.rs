@@ -55,7 +55,10 @@ fn put_previous<M: Machine>(on: &OnCpu<'_, M>, queue: &mut RunQueue, previous: T
     if sleeps & state::INTERRUPTIBLE != 0 && task.signal_pending.get() != 0 {
         task.state.set(state::RUNNING);
     }
-    if task.state.get() == state::RUNNING && task.move_to.get() == 0 {
+    if task.state.get() != state::RUNNING {
+        // It was to be moved by a tick. Its waker chooses a CPU.
+        task.move_to.set(0);
+    } else if task.move_to.get() == 0 {
         queue.insert(previous, task.vruntime.get());
         on.local.count(Event::Preemptions);
         return;

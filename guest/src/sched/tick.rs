@@ -2,13 +2,36 @@
 
 use holdfast_locks::CpuId;
 
+use super::balance::takes;
 use super::params::{MIN_GRANULARITY, scale, slice};
 use super::scheduler::OnCpu;
 use crate::costs;
+use crate::cpu::idle_task;
 use crate::machine::Machine;
 
-/// Accounts the running task, and asks to reschedule if its slice is over (`scheduler_tick`). Interrupts are masked.
+/// Accounts the running task, and asks to reschedule if its slice is over (`scheduler_tick`), or if the guest's policy
+/// moves it. Interrupts are masked.
 pub(crate) fn tick<M: Machine>(on: &OnCpu<'_, M>) {
+    account(on);
+    if on.system.policy.is_some() {
+        push(on);
+    }
+}
+
+/// Moves the running task where the policy wants it.
+fn push<M: Machine>(on: &OnCpu<'_, M>) {
+    let running = on.current();
+    let task = (running != idle_task(on.id)).then_some(running);
+    let answer = on.ask(None, |policy, cpus| policy.tick(cpus, task));
+    let target = answer.filter(|&to| to != on.id && to.0 < on.system.cpu_count() && on.system.is_online(to));
+    if let (Some(target), Some(id)) = (target, task) {
+        let _queue = on.queue().run_queue.lock(on);
+        on.task(id).move_to.set(target.0 + 1);
+        on.ask_to_reschedule(on.id);
+    }
+}
+
+fn account<M: Machine>(on: &OnCpu<'_, M>) {
     let mut queue = on.queue().run_queue.lock(on);
     on.work(costs::SCHEDULER_TICK);
     queue.account(on.local, &on.sched.tasks, on.now());
@@ -56,7 +79,8 @@ pub(crate) fn idle_helper<M: Machine>(on: &OnCpu<'_, M>) -> Option<CpuId> {
         return None;
     }
     let helps = |cpu: &CpuId| {
-        system.load_of(*cpu) == 0 && system.is_online(*cpu) && on.sched.queues[*cpu].balance_kick.get() == 0
+        let idles = system.load_of(*cpu) == 0 && system.is_online(*cpu);
+        idles && on.sched.queues[*cpu].balance_kick.get() == 0 && takes(on, *cpu)
     };
     system.others(on.id).find(helps)
 }

@@ -187,6 +187,15 @@ pub enum Command {
         /// Guest-physical address of the byte.
         address: u64,
     },
+    /// Writes into the record at `address` when the slice of `vcpu` ends.
+    SliceEnd {
+        /// The vCPU concerned.
+        vcpu: VcpuId,
+        /// Guest-physical address of the record.
+        address: u64,
+        /// The end on the host's clock. Nanoseconds. 0: no other thread waits.
+        ends: u64,
+    },
     /// Sets the preempted flag of the record at `address`.
     SetPreempted {
         /// The vCPU concerned.

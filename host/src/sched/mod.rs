@@ -37,6 +37,7 @@ mod runqueue;
 mod scan;
 pub(crate) mod seam;
 mod timeline;
+mod told;
 mod topology;
 pub(crate) mod weight;
 

@@ -430,6 +430,7 @@ impl Scheduler {
         step.charge(Cost::Tick, 1);
         let (jiffies, load) = (self.jiffies(), self.load(pcpu));
         self.rq_mut(pcpu).update_load(jiffies, load);
+        self.rq_mut(pcpu).ticked_at = self.now();
         if let Some(curr) = self.rq(pcpu).curr
             && self.hierarchy.tick(self.threads[curr].entity)
             && self.slice_ends(pcpu)

@@ -46,6 +46,8 @@ pub(crate) struct RunQueue {
     pub(crate) busy: Tracked,
     /// When the timer that ends slices expires, if it is armed.
     pub(crate) slice_timer: Option<u64>,
+    /// Its last tick. Nanoseconds.
+    pub(crate) ticked_at: u64,
 }
 
 impl RunQueue {

@@ -19,6 +19,7 @@ pub(crate) fn enter(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> Run {
     if core::mem::take(&mut requests.steal_update) {
         steal_time::update_steal_time(on, vcpu, step);
     }
+    steal_time::tell_slice_end(on, vcpu, step);
     if apic_update {
         on.update(vcpu, step.pcpu);
     }

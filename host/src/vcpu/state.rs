@@ -121,6 +121,8 @@ pub(crate) struct Steal {
     pub(crate) seen_ns: u64,
     /// The host has set the preempted flag of the record.
     pub(crate) preempted: bool,
+    /// The end of the slice that the record has. Nanoseconds.
+    pub(crate) slice_ends: u64,
 }
 
 /// The PV EOI word.

@@ -21,6 +21,7 @@ pub(crate) fn register_steal_time(on: &mut Wings, vcpu: VcpuId, value: u64) -> b
         msr: value,
         seen_ns,
         preempted: false,
+        slice_ends: 0,
     };
     at.requests.steal_update = true;
     true
@@ -51,6 +52,21 @@ pub(crate) fn update_steal_time(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_
         steal,
         flush,
     });
+}
+
+/// Before entry: tells the guest when the slice of `vcpu` ends, if that is new.
+pub(crate) fn tell_slice_end(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
+    if !on.guests.vm_of(vcpu).config.slice_end {
+        return;
+    }
+    let Some(address) = on.guests.steal_record(vcpu) else {
+        return;
+    };
+    let ends = on.threads.sched.slice_told(step.pcpu).unwrap_or(0);
+    let told = &mut on.guests.vcpus[vcpu].steal.slice_ends;
+    if core::mem::replace(told, ends) != ends {
+        step.out.push(Command::SliceEnd { vcpu, address, ends });
+    }
 }
 
 /// Returns what the `word` of `vcpu` says, or `None` if the guest shares none.

@@ -76,6 +76,7 @@ impl Key {
         let note = match self.path {
             "vm.*.lock" => with.about_locks(),
             "host.policy" => with.about_policies(),
+            "vm.*.guest_policy" => with.about_guest_policies(),
             _ => self.note.to_owned(),
         };
         [field_doc(self.field), note].join(" ").trim().to_owned()

@@ -89,6 +89,7 @@ fn fresh_vms(extensions: Extensions) -> Vec<DraftVm> {
     let with = |workload: Workload| {
         let mut vm = DraftVm {
             locks: extensions.locks,
+            guest_policies: extensions.guest_policies,
             workloads: extensions.workloads,
             ..DraftVm::new("", TODAY)
         };

@@ -143,6 +143,7 @@ impl<'e> Builder<'e> {
     fn vm(&self, name: &str, host_kernel: Linux) -> DraftVm {
         DraftVm {
             locks: self.extensions.locks,
+            guest_policies: self.extensions.guest_policies,
             workloads: self.extensions.workloads,
             ..DraftVm::new(name, host_kernel)
         }

@@ -288,6 +288,14 @@ const INERT: &[(&str, &str)] = &[
     ),
     ("vm.*.recorded.file", "it names a file with threads (sim/recorded.rs)"),
     ("vm.*.recorded.guest", "it names threads of that file"),
+    (
+        "vm.*.guest_policy",
+        "the steal governor first looks after a second (sim/guest_policy.rs)",
+    ),
+    (
+        "vm.*.slice_end",
+        "only a lock that looks at the end of its slice behaves otherwise (examples/own-lock)",
+    ),
     ("limit", "it ends a run, and changes nothing before"),
     ("zero_at", "it changes what is counted, not what happens"),
     (

@@ -36,6 +36,12 @@ pub unsafe trait Paravirt: Interrupts {
     fn kick(&self, cpu: CpuId);
     /// Returns whether the host has preempted `cpu`. A hint that may be out of date.
     fn is_preempted(&self, cpu: CpuId) -> bool;
+    /// Returns for how long this CPU's slice still lasts, if the host says so. Nanoseconds. `None` if it says nothing,
+    /// if no other thread waits for the physical CPU, or if the time that it said is over. A hint.
+    #[inline]
+    fn slice_left_ns(&self) -> Option<u64> {
+        None
+    }
     /// Returns whether a waiter in a queue halts at once if its predecessor [is preempted](Paravirt::is_preempted), as
     /// it does if its predecessor has halted.
     ///

@@ -8,7 +8,7 @@ use holdfast_lab::groups::SHARES_DEFAULT;
 use holdfast_lab::plan::{Cell, Plan};
 use holdfast_locks::LockKind;
 use holdfast_sim::{Config, Vm};
-use holdfast_workloads::Workload;
+use holdfast_workloads::{GuestPolicyKind, Workload};
 
 use crate::linux::Linux;
 
@@ -109,6 +109,7 @@ fn of_guest(vm: &Vm, is_stock: bool) -> Vec<(&'static str, &'static str)> {
         steal_time,
         preempted_flag,
         guest_word,
+        slice_end,
         waits_for_sipi,
         // It follows `from`.
         dormant: _,
@@ -146,9 +147,11 @@ fn of_guest(vm: &Vm, is_stock: bool) -> Vec<(&'static str, &'static str)> {
         "bare_metal" if vm.bare_metal => "this host's own kernel has the machine";
         "inside" if vm.inside.is_some() => "the VMM's guest kernel is no hypervisor";
         "lock" if registered => "the guest image has the locks of the crate `locks` only";
+        "guest_policy" if vm.boot.kernel.policy != GuestPolicyKind::KERNEL => "the guest image has no policies";
         "parent" if vm.group.is_some() => GROUPS;
         "preempted_flag" if steal_time && !preempted_flag => "KVM keeps the flag wherever it offers steal_time";
         "guest_word" if guest_word => "no KVM reads such a word";
+        "slice_end" if slice_end => "no KVM tells a guest when a slice ends";
         "starts_cpus" if waits_for_sipi => "the VMM starts all CPUs of a guest at once";
         "apic_inhibits" if !apic_inhibits.is_empty() => "KVM finds the reasons itself";
         "cpu_pm" if cpu_pm && !passes_halts() => "this host's KVM cannot pass HLT and PAUSE through to a guest";

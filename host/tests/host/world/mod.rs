@@ -349,6 +349,9 @@ impl World {
                     guest.stolen += steal;
                     guest.preempted_flag = false;
                 }
+                Command::SliceEnd { address, .. } => {
+                    assert!(address % 64 == 0 && address < MEMORY, "a record at {address:#x}");
+                }
                 Command::SetPreempted { vcpu, .. } => self.guest(vcpu).preempted_flag = true,
                 Command::State { vcpu, state } => {
                     let before = self.guest(vcpu).life;

@@ -333,6 +333,13 @@ unsafe impl Paravirt for SimCpu {
         self.steal_time(cpu).preempted.load(Ordering::Relaxed) & StealTime::PREEMPTED != 0
     }
 
+    fn slice_left_ns(&self) -> Option<u64> {
+        let hit = self.with(|engine| engine.hardware.costs.load_hit);
+        self.handle.work(hit);
+        let ends = self.steal_time(self.cpu()).slice_ends.load(Ordering::Relaxed);
+        ends.checked_sub(Paravirt::now_ns(self)).filter(|&left| left > 0)
+    }
+
     fn halts_behind_preempted(&self) -> bool {
         self.fixed().settings.wait_early_preempted
     }

@@ -70,6 +70,13 @@ impl SharedMemory {
         state & StealTime::FLUSH_TLB != 0
     }
 
+    /// The host writes into the record at `address` when the vCPU's slice ends. Nanoseconds.
+    pub fn tell_slice_end(&self, address: u64, ends: u64) {
+        if let Some(index) = self.record_index(address) {
+            self.steal_time[index].slice_ends.store(ends, Relaxed);
+        }
+    }
+
     /// The guest's word in the record at `address`.
     pub fn guest_word(&self, address: u64) -> u32 {
         self.record_index(address)

@@ -166,6 +166,7 @@ pub fn renamed(mut command: Command, number: impl Fn(VcpuId) -> VcpuId) -> Comma
         | Command::LeaveNested { vcpu }
         | Command::StealTime { vcpu, .. }
         | Command::PvEoi { vcpu, .. }
+        | Command::SliceEnd { vcpu, .. }
         | Command::SetPreempted { vcpu, .. }
         | Command::PauseControls { vcpu, .. }
         | Command::SkipPause { vcpu }

@@ -8,6 +8,7 @@ mod exactness;
 #[cfg(target_os = "linux")]
 mod examples;
 mod faults;
+mod guest_policy;
 mod idle;
 mod image;
 mod inside;

@@ -28,6 +28,7 @@ const REFUSED: &[&str] = &[
     "disk_depth",
     "disk_latency",
     "disk_rate",
+    "guest_policy",
     "guest_word",
     "inside",
     "kernbench.cold",
@@ -38,6 +39,7 @@ const REFUSED: &[&str] = &[
     "preempted_flag",
     "quota",
     "shares",
+    "slice_end",
     "starts_cpus",
     "vcpu_quota",
 ];

@@ -2,6 +2,10 @@
 //!
 //! **Exclusion**: the word leaves 0 only by an exchange that returns 0, and its CPU holds the lock.
 
+mod informed;
+
+pub use informed::Informed;
+
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use holdfast_locks::{Budget, Described, Exclusive, Instead, Platform, RawLock};

@@ -1,9 +1,12 @@
-//! The command `holdfast`, in which `vm.*.lock` can be `"marked"`.
+//! The command `holdfast`, in which `vm.*.lock` can be `"marked"` or `"informed"`.
 
 use std::process::ExitCode;
 
-use own_lock::Marked;
+use own_lock::{Informed, Marked};
 
 fn main() -> ExitCode {
-    holdfast_cli::command().lock::<Marked>("marked").run()
+    holdfast_cli::command()
+        .lock::<Marked>("marked")
+        .lock::<Informed>("informed")
+        .run()
 }

@@ -1,6 +1,7 @@
 //! Balance scheduling (Sukwong and Kim, EuroSys 2011): the vCPUs of a guest are kept on different pCPUs, so that no
 //! vCPU waits for the pCPU that a sibling spins on. The other published ideas are in [`ideas`].
 
+pub mod guest;
 pub mod ideas;
 
 use holdfast_host::{PcpuId, Policy, RunState, TaskId, View};

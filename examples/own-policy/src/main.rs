@@ -1,9 +1,11 @@
-//! The command `holdfast`, in which `host.policy` can name these policies.
+//! The command `holdfast`, in which `host.policy` and `vm.*.guest_policy` can name these policies.
 
 use std::process::ExitCode;
 
+use holdfast_guest::StealGovernor;
 use own_policy::Balance;
-use own_policy::ideas::{Boost, CoScheduling, Grace, IpiYield, LagCredit, MicroPool};
+use own_policy::guest::OffPreempted;
+use own_policy::ideas::{Boost, CoScheduling, Grace, IpiYield, LagCredit, MicroPool, Opportunistic};
 
 fn main() -> ExitCode {
     holdfast_cli::command()
@@ -15,5 +17,8 @@ fn main() -> ExitCode {
         .policy::<IpiYield>("ipi-yield")
         .policy::<LagCredit>("lag-credit")
         .policy::<MicroPool>("micro-pool")
+        .policy::<Opportunistic>("opportunistic")
+        .guest_policy::<OffPreempted>("off-preempted")
+        .guest_policy::<StealGovernor<50>>("steal-governor-50ms")
         .run()
 }

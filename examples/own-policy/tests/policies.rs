@@ -4,7 +4,7 @@ use std::process::Command;
 
 use holdfast_host::{Policy, conformance};
 use own_policy::Balance;
-use own_policy::ideas::{Boost, CoScheduling, Grace, IpiYield, LagCredit, MicroPool};
+use own_policy::ideas::{Boost, CoScheduling, Grace, IpiYield, LagCredit, MicroPool, Opportunistic};
 
 /// Returns what the policy breaks.
 fn broken<P: Policy + Default + 'static>() -> Option<String> {
@@ -24,6 +24,7 @@ fn they_conform() {
         broken::<IpiYield>,
         broken::<LagCredit>,
         broken::<MicroPool>,
+        broken::<Opportunistic>,
     ];
     let found: Vec<String> = checks.iter().filter_map(|check| check()).collect();
     assert!(found.is_empty(), "{found:#?}");
@@ -47,7 +48,8 @@ fn experiments_and_keys_name_them() {
         keys.contains("\"balance\": keeps the vCPUs of a guest on different pCPUs"),
         "{keys}"
     );
-    let policies = "kernel,balance,boost,co-scheduling,grace-100us,grace-500us,ipi-yield,lag-credit,micro-pool";
+    let policies =
+        "kernel,balance,boost,co-scheduling,grace-100us,grace-500us,ipi-yield,lag-credit,micro-pool,opportunistic";
     let sweep = format!("host.policy={policies}");
     let scale = ["--scale", "0.005", "--seeds", "1", "--case", "2x", "--variant", "plain"];
     let run = [
@@ -59,6 +61,29 @@ fn experiments_and_keys_name_them() {
         "--out",
         OUT,
     ];
+    let told = command(&[&run[..], &scale].concat());
+    assert!(policies.split(',').all(|policy| told.contains(policy)), "{told}");
+}
+
+#[test]
+fn experiments_and_keys_name_guest_policies() {
+    let keys = command(&["keys", "vm.*.guest_policy"]);
+    assert!(
+        keys.contains("\"off-preempted\": no task goes to a busy vCPU"),
+        "{keys}"
+    );
+    let policies = "kernel,off-preempted,steal-governor,steal-governor-50ms";
+    let sweep = format!("vm.*.guest_policy={policies}");
+    let run = [
+        "run",
+        "ebizzy-tlb",
+        "--check-determinism",
+        "--sweep-variants",
+        &sweep,
+        "--out",
+        OUT,
+    ];
+    let scale = ["--scale", "0.005", "--seeds", "1", "--case", "2x", "--variant", "plain"];
     let told = command(&[&run[..], &scale].concat());
     assert!(policies.split(',').all(|policy| told.contains(policy)), "{told}");
 }

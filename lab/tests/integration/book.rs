@@ -125,3 +125,17 @@ fn the_policy_of_the_tutorial_is_the_example() {
     assert!(example.ends_with(rest), "{rest}");
     assert!(code.lines().count() < 50);
 }
+
+#[test]
+fn the_guest_policy_and_the_workload_of_the_tutorial_are_the_examples() {
+    let page = read("tutorial/own-policy.md");
+    let block = |kind: &str, part: &str| {
+        let blocks = page.split(kind).skip(1).filter_map(|block| block.split("```").next());
+        let mut found = blocks.filter(|block| block.contains(part)).map(str::to_owned);
+        found.next().expect("the page has the code")
+    };
+    let policy = read("../examples/own-policy/src/guest.rs");
+    assert!(policy.ends_with(&block("```rust\n", "struct OffPreempted")));
+    let workload = read("../examples/own-workload/src/lib.rs").replace("\n    ", "\n");
+    assert!(workload.contains(&block("```text\n", "fn run(")));
+}

@@ -6,6 +6,7 @@ mod grace;
 mod ipi_yield;
 mod lag_credit;
 mod micro_pool;
+mod opportunistic;
 
 pub use boost::Boost;
 pub use co_scheduling::CoScheduling;
@@ -13,6 +14,7 @@ pub use grace::Grace;
 pub use ipi_yield::IpiYield;
 pub use lag_credit::LagCredit;
 pub use micro_pool::MicroPool;
+pub use opportunistic::Opportunistic;
 
 use holdfast_host::{RunState, TaskId, View};
 

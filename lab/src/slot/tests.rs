@@ -25,7 +25,10 @@ impl Slot<'_> {
             Slot::Nodes(value) => *value = VirtualNodes::Pinned,
             Slot::Inhibits(value) => value.set(Inhibit::Sev, true),
             Slot::CpuMax(_) | Slot::Weight(_) => return false,
-            Slot::Choice(_) | Slot::Lock(..) | Slot::Policy(..) | Slot::Name(_) => return false,
+            Slot::Choice(_) | Slot::Lock(..) | Slot::Policy(..) | Slot::GuestPolicy(..) | Slot::Workload(..) => {
+                return false;
+            }
+            Slot::Name(_) => return false,
         }
         true
     }

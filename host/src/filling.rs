@@ -223,6 +223,20 @@ impl Host {
         Ok(())
     }
 
+    /// Has the thread of `vcpu` start on `pcpu` in place of where the scheduler puts a new thread, if it may run there.
+    ///
+    /// # Errors
+    /// Fails if there is no such pCPU.
+    ///
+    /// # Panics
+    /// If there is no such vCPU.
+    pub fn begin_on(&mut self, vcpu: crate::VcpuId, pcpu: u32) -> Result<(), ConfigError> {
+        self.mask(&[pcpu])?;
+        let task = self.wings.guests.vcpus[vcpu].thread.task;
+        self.wings.threads.sched.set_first(task, pcpu);
+        Ok(())
+    }
+
     fn add_thread(&mut self, kind: ThreadKind, nice: i8, group: GroupId, affinity: Option<Mask>) -> TaskId {
         self.wings.threads.push(kind);
         self.wings

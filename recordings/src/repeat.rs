@@ -86,6 +86,8 @@ struct Followed {
     /// A wait whose waker is unknown, since its last entry: which step, and when the wait ended.
     open: Option<(usize, u64)>,
     seen: bool,
+    /// The pCPU that it had first.
+    first_pcpu: Option<u32>,
     /// Its thread has ended.
     is_gone: bool,
 }
@@ -145,6 +147,7 @@ impl Repeats {
         let begin = *self.begin.get_or_insert(at);
         self.end = at.max(self.end);
         if let Some(thread) = self.followed(event.thread) {
+            thread.first_pcpu.get_or_insert(event.cpu);
             // It runs now, so unless another event has said otherwise it has run from the beginning.
             if !thread.seen {
                 thread.seen = true;
@@ -392,7 +395,8 @@ impl Repeats {
             let (threads, woken): (Vec<Thread>, Vec<Vec<u64>>) = (guest.threads.into_iter())
                 .map(|thread| {
                     let steps = join(thread.steps.into_iter().filter_map(kept));
-                    (Thread { steps }, thread.woken)
+                    let first_pcpu = thread.first_pcpu;
+                    (Thread { first_pcpu, steps }, thread.woken)
                 })
                 .unzip();
             lengths.insert(guest.name.clone(), woken);

@@ -46,15 +46,16 @@ pub struct RecordedHost {
 
 impl RecordedHost {
     /// The version of the form of these files.
-    pub const SCHEMA: &str = "holdfast.recorded/1";
+    pub const SCHEMA: &str = "holdfast.recorded/2";
     /// Name of the guest whose threads are the host's own.
     pub const HOST: &str = "host";
 }
 
 /// What one thread did, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
 pub struct Thread {
+    /// The pCPU where it was first, by Linux's number, if known.
+    pub first_pcpu: Option<u32>,
     /// Its steps.
     pub steps: Vec<Step>,
 }

@@ -167,6 +167,18 @@ impl Scheduler {
         target
     }
 
+    /// Has `task` start on `pcpu`, if it may run there.
+    pub(crate) fn set_first(&mut self, task: TaskId, pcpu: u32) {
+        self.threads[task].first = Some(pcpu);
+    }
+
+    /// Returns the pCPU on which `task` shall start, if that is given and it may run there.
+    pub(super) fn take_first(&mut self, task: TaskId) -> Option<u32> {
+        let thread = &mut self.threads[task];
+        let first = thread.first.take()?;
+        thread.may_run_on(first).then_some(first)
+    }
+
     /// Returns the pCPU on which `task`, created on `creator`, shall start: the idlest of the idlest group, level by
     /// level.
     pub(super) fn place_new(&self, task: TaskId, creator: u32) -> u32 {

@@ -50,12 +50,12 @@ impl Scheduler {
         self.activate(task, Arrival::New, step);
     }
 
-    /// Creates a new thread on the idlest pCPU that it may run on. It sleeps there.
+    /// Creates a new thread on its first pCPU, or on the idlest that it may run on. It sleeps there.
     pub(crate) fn create_thread(&mut self, task: TaskId, step: &mut Step<'_>) {
         assert!(self.can_start(task), "task {} was started twice", task.0);
         self.threads[task].started = true;
         self.threads[task].state = ThreadState::Sleeping;
-        let pcpu = self.place_new(task, step.pcpu);
+        let pcpu = (self.take_first(task)).unwrap_or_else(|| self.place_new(task, step.pcpu));
         let pcpu = self.seam.place(parts!(self), task, pcpu);
         self.threads[task].recently_used = step.pcpu;
         self.rehome(task, pcpu);

@@ -151,6 +151,8 @@ pub(crate) struct Thread {
     pub(crate) voluntary: bool,
     /// It has been started.
     pub(crate) started: bool,
+    /// The pCPU where it shall start, in place of the idlest.
+    pub(crate) first: Option<u32>,
 }
 
 impl Thread {

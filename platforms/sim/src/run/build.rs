@@ -10,6 +10,7 @@ use holdfast_guest::GuestImage;
 use holdfast_host::{GroupId, Host, IdVec, PcpuPlace, PvFaults, SvmPart, VcpuId, VmGroup, VmId, VmxPart};
 use holdfast_locks::{LockStats, NodeTable, WaitTable};
 use holdfast_machine::{Lines, Picos, Time, Topology};
+use holdfast_workloads::Workload;
 
 use crate::config::{Config, Stay, Vm as VmConfig};
 use crate::core::clock::Clock;
@@ -154,6 +155,11 @@ fn add_guests(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<T
             .add_vm(&wanted, vm.vcpus, &vm.affinity)
             .map_err(|error| invalid(&error))?;
         assert_eq!(known, id, "host and engine number the guests differently");
+        for (vcpu, pcpu) in (vms[id].first_vcpu.0..).zip(first_pcpus(config, vm)) {
+            if let Some(pcpu) = pcpu {
+                host.begin_on(VcpuId(vcpu), pcpu).map_err(|error| invalid(&error))?;
+            }
+        }
         // The host has checked the pCPUs.
         let machine = &config.machine;
         let remote = machine.costs.remote_memory;
@@ -163,6 +169,31 @@ fn add_guests(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<T
         }
     }
     Ok((vms, vcpus))
+}
+
+/// Returns the pCPU of `config` where each recorded thread of `vm` was first. A scheduler places the threads of copies,
+/// and those that had a pCPU which this host has not.
+fn first_pcpus(config: &Config, vm: &VmConfig) -> Vec<Option<u32>> {
+    let recorded = |vm: &VmConfig| match &vm.boot.workload {
+        Workload::Recorded(recorded) => Some(recorded.clone()),
+        _ => None,
+    };
+    let Some(own) = recorded(vm) else { return Vec::new() };
+    if config
+        .vms
+        .iter()
+        .filter_map(recorded)
+        .filter(|other| *other == own)
+        .count()
+        > 1
+    {
+        return Vec::new();
+    }
+    let machine = &config.machine;
+    let (topology, pcpus) = (&machine.topology, machine.topology.pcpus());
+    let index = |number: u32| Some(machine.numbering.index(topology, number)).filter(|&index| index < pcpus);
+    let threads = own.threads.iter().take(vm.vcpus as usize);
+    threads.map(|thread| index(thread.first_pcpu?)).collect()
 }
 
 /// Checks that `vm` can come and go if it is to.

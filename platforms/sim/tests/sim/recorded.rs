@@ -1,18 +1,25 @@
 //! Guests that repeat recorded threads.
 
-use holdfast_sim::{CallOff, Config, Outcome, run};
+use holdfast_sim::timeline::{PcpuTimeline, Thread as TimelineThread, Window};
+use holdfast_sim::{CallOff, Config, Outcome, record, run};
 use holdfast_workloads::{Recorded, Step, Thread, Workload, recorded_fault};
 
 use crate::image::{Random, config};
 
-/// Runs a guest that repeats `threads` on `pcpus` pCPUs next to `hogs` competing tasks.
-fn repeat(threads: &[Thread], pcpus: u32, hogs: u32) -> Outcome {
+/// Returns a guest that repeats `threads` on `pcpus` pCPUs next to `hogs` competing tasks.
+fn of(threads: &[Thread], pcpus: u32, hogs: u32) -> Config {
     assert_eq!(recorded_fault(threads), None);
     let mut config: Config = config(pcpus, threads.len() as u32, hogs, 1);
     config.vms[0].boot.workload = Workload::Recorded(Recorded {
         threads: threads.into(),
         ..Recorded::default()
     });
+    config
+}
+
+/// Runs a guest that repeats `threads` on `pcpus` pCPUs next to `hogs` competing tasks.
+fn repeat(threads: &[Thread], pcpus: u32, hogs: u32) -> Outcome {
+    let config = of(threads, pcpus, hogs);
     run(&config, &CallOff::new()).unwrap_or_else(|failure| panic!("{failure}: {threads:?}"))
 }
 
@@ -25,7 +32,10 @@ fn useful(outcome: &Outcome) -> u64 {
 }
 
 fn thread(steps: Vec<Step>) -> Thread {
-    Thread { steps }
+    Thread {
+        first_pcpu: None,
+        steps,
+    }
 }
 
 #[test]
@@ -47,6 +57,36 @@ fn a_thread_runs_as_long_as_it_was_recorded_and_waits_as_long() {
         "{}",
         useful(&outcome)
     );
+}
+
+#[test]
+fn a_thread_starts_on_the_pcpu_that_it_was_recorded_on() {
+    let started_on = |first_pcpu: Option<u32>, allowed: &[u32]| {
+        let threads = [Thread {
+            first_pcpu,
+            steps: vec![Step::Run(500_000)],
+        }];
+        let mut config = of(&threads, 4, 0);
+        config.vms[0].affinity = vec![allowed.to_vec()];
+        let window = Window {
+            from_ns: 0,
+            to_ns: u64::MAX,
+        };
+        let (_, timeline) = record(&config, &CallOff::new(), window).unwrap_or_else(|failure| panic!("{failure}"));
+        let first = |pcpu: &PcpuTimeline| {
+            let vcpus = pcpu.threads.iter().filter(|span| span.what == TimelineThread::Vcpu(0));
+            vcpus.map(|span| span.start).min()
+        };
+        let starts = timeline.pcpus.iter().map(first).zip(0..);
+        let started = starts.filter_map(|(start, pcpu)| Some((start?, pcpu)));
+        started.min().map(|(_, pcpu)| pcpu)
+    };
+    for pcpu in 0..4 {
+        assert_eq!(started_on(Some(pcpu), &[]), Some(pcpu));
+    }
+    // A scheduler places a thread that had another host's pCPU, or that may not run there now.
+    assert_eq!(started_on(Some(7), &[]), started_on(None, &[]));
+    assert_eq!(started_on(Some(3), &[1, 2]), started_on(None, &[1, 2]));
 }
 
 #[test]

@@ -124,6 +124,9 @@ fn own_threads(facts: &Facts<'_>) -> Vec<Proposal> {
             .iter()
             .find(|other| other.process == vm.account.process);
         let before = own.and_then(|own| list(own.allowed.as_deref()?));
+        if before.as_ref().is_some_and(|before| listed(before) == listed(&others)) {
+            return None;
+        }
         Some(Proposal {
             rule: "own-threads",
             vm: Some(vm.account.name.clone()),

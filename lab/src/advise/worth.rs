@@ -177,7 +177,8 @@ impl Outcome {
 }
 
 /// Sorts `outcomes` by worth. Settings that save a tenth of the ready time `ready_ms` go before fewer vCPUs, and these
-/// before the rest. Of settings that no replay can answer a hundredth is enough.
+/// before the rest. Of fewer vCPUs, those that a replay has measured come first. Of settings that no replay can answer a
+/// hundredth is enough.
 pub fn sort(outcomes: &mut [Outcome], ready_ms: f64) {
     let enough = |outcome: &Outcome| match outcome.proposal.set.is_empty() {
         true => WORTH_UNANSWERED * ready_ms,
@@ -189,5 +190,10 @@ pub fn sort(outcomes: &mut [Outcome], ready_ms: f64) {
         Effort::Fewer => 1,
         Effort::Setting => 2,
     };
-    outcomes.sort_by(|a, b| class(a).cmp(&class(b)).then(b.worth().total_cmp(&a.worth())));
+    // A bound on what fewer vCPUs save is no measurement.
+    let is_bound = |outcome: &Outcome| outcome.proposal.effort == Effort::Fewer && outcome.gain.is_none();
+    outcomes.sort_by(|a, b| {
+        let order = class(a).cmp(&class(b)).then(is_bound(a).cmp(&is_bound(b)));
+        order.then(b.worth().total_cmp(&a.worth()))
+    });
 }

@@ -158,6 +158,11 @@ fn own_threads_go_to_the_pcpus_that_no_vcpu_may_use() {
     assert_eq!(found[0].undo, "virsh emulatorpin web 0");
     let one = host(&[0.0], vec![vm("web", &["0"], &figures)]);
     assert!(of("own-threads", &one).is_empty(), "there is no other pCPU");
+    let mut there = host(&[50.0, 0.0], vec![vm("web", &["0-1"], &figures)]);
+    there.others = vec![other(150, 100, "0")];
+    assert!(of("own-threads", &there).is_empty(), "they are on the idlest pCPU");
+    there.others = vec![other(150, 100, "1")];
+    assert_eq!(of("own-threads", &there)[0].apply, "virsh emulatorpin web 0");
     let rare = with(&[("behind_own_threads_percent", 3.0)]);
     assert!(of("own-threads", &host(&[0.0, 90.0], vec![vm("web", &["0"], &rare)])).is_empty());
 }

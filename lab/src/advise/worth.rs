@@ -177,8 +177,8 @@ impl Outcome {
 }
 
 /// Sorts `outcomes` by worth. Settings that save a tenth of the ready time `ready_ms` go before fewer vCPUs, and these
-/// before the rest. Of fewer vCPUs, those that a replay has measured come first. Of settings that no replay can answer a
-/// hundredth is enough.
+/// before the rest. Of fewer vCPUs, those that a replay has measured come first. Of settings that no replay can answer,
+/// a hundredth is enough.
 pub fn sort(outcomes: &mut [Outcome], ready_ms: f64) {
     let enough = |outcome: &Outcome| match outcome.proposal.set.is_empty() {
         true => WORTH_UNANSWERED * ready_ms,

@@ -358,8 +358,9 @@ impl Repeats {
     pub fn finish(mut self) -> Repeated {
         let end = self.end;
         let span_ns = end - self.begin.unwrap_or(end);
-        let tids: Vec<Tid> = self.places.keys().copied().collect();
-        for tid in tids {
+        let tids: Vec<(Tid, usize)> = self.places.iter().map(|(tid, place)| (*tid, place.0)).collect();
+        for (tid, guest) in tids {
+            let has_vcpus = self.guests[guest].has_vcpus;
             if let Some(thread) = self.followed(tid)
                 && thread.wakeup.is_some()
                 && let Some(from) = thread.asleep.take()
@@ -379,7 +380,9 @@ impl Repeats {
                     thread.asleep.is_some() || thread.is_gone || (thread.is_halted() && thread.on_cpu.is_some());
                 thread.settle(end);
                 thread.run();
-                if thread.seen && !waits {
+                // A thread of the host that sleeps does what is asked of it: sooner done is not more to do.
+                let goes_on = has_vcpus || !thread.steps.iter().any(Step::is_wait);
+                if thread.seen && !waits && goes_on {
                     thread.steps.push(Step::Until(span_ns));
                 }
             }

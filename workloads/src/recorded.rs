@@ -82,8 +82,15 @@ pub enum Step {
     /// Leaves the guest for the host and returns, in no time. Under lazy preemption a waiting thread gets the CPU then.
     Exit,
     /// Runs until so many nanoseconds after the recording began: its last step, if it wanted a CPU when the recording
-    /// ended.
+    /// ended. Threads of the host that have slept have none.
     Until(u64),
+}
+
+impl Step {
+    /// Returns whether the thread waits in it.
+    pub fn is_wait(&self) -> bool {
+        matches!(self, Step::Woken | Step::After(_) | Step::At(_))
+    }
 }
 
 /// A stretch of [`Step::Until`] in nanoseconds: the thread looks at the clock this often.

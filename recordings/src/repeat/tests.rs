@@ -282,6 +282,25 @@ fn a_thread_that_wants_a_cpu_at_the_end_of_the_recording_still_wants_it_then() {
 }
 
 #[test]
+fn a_thread_of_the_host_that_sleeps_does_no_more_than_it_did() {
+    let mut repeats = Repeats::new(&[], &[7, 8]);
+    for event in [
+        switch(1_000, 0, Left::Asleep, 7),
+        switch(1_200, 7, Left::Asleep, 8),
+        waking(1_400, 8, 7),
+        switch(1_500, 8, Left::Ready, 7),
+        switch(1_600, 7, Left::Ready, 8),
+    ] {
+        repeats.take(&event);
+    }
+    let mut repeated = repeats.finish();
+    let threads = repeated.tied.guests.remove(HOST).expect("threads of the host");
+    // Both want a CPU at the end. The second has done so all the time.
+    assert_eq!(threads[0].steps.last(), Some(&Step::Run(100)));
+    assert_eq!(threads[1].steps.last(), Some(&Step::Until(600)));
+}
+
+#[test]
 fn the_timed_reading_keeps_the_lengths_of_waits_that_siblings_ended_and_has_no_wakes() {
     let mut repeats = Repeats::new(&[("vm".to_owned(), VCPUS.to_vec())], &[]);
     for event in [

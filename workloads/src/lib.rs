@@ -24,6 +24,7 @@ mod hackbench;
 mod hog;
 mod ipi;
 mod kernbench;
+mod load;
 mod netperf;
 mod own;
 mod pgbench;

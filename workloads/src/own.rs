@@ -6,7 +6,7 @@ use core::fmt;
 
 use holdfast_guest::{Machine, Program};
 
-use crate::workload::Load;
+use crate::load::Load;
 
 /// A workload of another crate, for guests of one kind of machine.
 ///

@@ -1,7 +1,7 @@
 //! The command `holdfast`: parse, call, print.
 //!
-//! It is a library, too, so that a program of a few lines is this command with a lock, a policy of hosts or guests, or a
-//! workload of its own:
+//! It is a library, too, so that a program of a few lines is this command with a lock, a policy of hosts or guests, or
+//! a workload of its own:
 //!
 //! ```no_run
 //! # use holdfast_locks::Ticket as Mine;

@@ -12,10 +12,11 @@ const LAYERS: &[&str] = &[
     "profile",
     "lines",
     "local",
+    "ids",
+    "policy",
     "lock_name",
     "config",
     "limits",
-    "ids",
     "mask",
     "pcid",
     "machine",
@@ -25,6 +26,7 @@ const LAYERS: &[&str] = &[
     "haltpoll",
     "word",
     "cpu",
+    "seen",
     "features",
     "ipi",
     // Spinlocks and the state under them.
@@ -64,6 +66,8 @@ const LAYERS: &[&str] = &[
     "boot",
     "user",
     "pthread",
+    // Policies that are shipped.
+    "steal_governor",
     // Benchmarks without a kernel.
     "micro",
 ];

@@ -73,7 +73,7 @@ impl Host {
         step.out.push(Command::Run { pcpu, run });
     }
 
-    /// Returns whether the thread on `pcpu` can be taken off it now: not while it polls, or runs in a kernel of its own.
+    /// Returns whether the thread on `pcpu` can be taken off it now: not while it polls, or keeps it to a yield point.
     fn may_reschedule(&mut self, pcpu: u32) -> bool {
         !self.polls(pcpu) && !self.wings.threads.is_voluntary(pcpu) && !self.wings.threads.sched.runs_on(pcpu)
     }

@@ -43,15 +43,18 @@ impl<const MILLISECONDS: u64> StealGovernor<MILLISECONDS> {
     }
 
     fn look(&self, cpus: &Cpus<'_>) {
-        let (now, before) = (cpus.now_ns(), self.looked_at.get());
-        if now - before < MILLISECONDS * 1_000_000 {
+        let now = cpus.now_ns();
+        // The clocks of two CPUs may differ.
+        let passed = now.saturating_sub(self.looked_at.get());
+        if passed < (MILLISECONDS * 1_000_000).max(1) {
             return;
         }
         let total = cpus.all().map(|cpu| cpus.steal_ns(cpu)).sum::<u64>();
-        let stolen = total - self.stolen.replace(total);
+        // A record that is registered again begins at 0.
+        let stolen = total.saturating_sub(self.stolen.replace(total));
         self.looked_at.set(now);
         let preferred = self.preferred(cpus);
-        let percent = stolen * 100 / ((now - before) * u64::from(preferred));
+        let percent = stolen * 100 / (passed * u64::from(preferred));
         let left_out = self.left_out.get();
         if percent > HIGH && preferred > 1 {
             self.left_out.set(left_out + 1);

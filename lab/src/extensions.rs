@@ -59,10 +59,8 @@ impl Extensions {
     #[must_use]
     #[track_caller]
     pub fn lock<L: SimLock>(self, name: &'static str) -> Extensions {
-        let mut locks = self.locks.to_vec();
-        locks.push(lock_kind::<L>(name, self.locks));
         Extensions {
-            locks: locks.leak(),
+            locks: and(self.locks, lock_kind::<L>(name, self.locks)),
             ..self
         }
     }
@@ -76,10 +74,8 @@ impl Extensions {
     pub fn policy<P: Policy + Default + 'static>(self, name: &'static str) -> Extensions {
         let known = self.policies.iter().any(|kind| kind.name() == name);
         assert!(!known, "two policies are called {name}");
-        let mut policies = self.policies.to_vec();
-        policies.push(PolicyKind::of::<P>(name));
         Extensions {
-            policies: policies.leak(),
+            policies: and(self.policies, PolicyKind::of::<P>(name)),
             ..self
         }
     }
@@ -93,10 +89,8 @@ impl Extensions {
     pub fn guest_policy<P: GuestPolicy + Default + 'static>(self, name: &'static str) -> Extensions {
         let known = self.guest_policies.iter().any(|kind| kind.name() == name);
         assert!(!known, "two guest policies are called {name}");
-        let mut policies = self.guest_policies.to_vec();
-        policies.push(GuestPolicyKind::of::<P>(name));
         Extensions {
-            guest_policies: policies.leak(),
+            guest_policies: and(self.guest_policies, GuestPolicyKind::of::<P>(name)),
             ..self
         }
     }
@@ -108,21 +102,12 @@ impl Extensions {
     #[must_use]
     #[track_caller]
     pub fn workload<L: Load + 'static>(self, name: &'static str) -> Extensions {
-        let known = self.all_workloads().any(|workload| workload.name() == name);
+        let known = workloads_with(self.workloads).any(|workload| workload.name() == name);
         assert!(!known, "two workloads are called {name}");
-        let mut workloads = self.workloads.to_vec();
-        workloads.push(OwnWorkload::of::<L, SimMachine>(name));
         Extensions {
-            workloads: workloads.leak(),
+            workloads: and(self.workloads, OwnWorkload::of::<L, SimMachine>(name)),
             ..self
         }
-    }
-
-    /// Returns all workloads, with their default parameters.
-    pub(crate) fn all_workloads(self) -> impl Iterator<Item = Workload> {
-        Workload::all()
-            .into_iter()
-            .chain(self.workloads.iter().copied().map(Workload::Own))
     }
 
     /// Says of each policy what it does.
@@ -149,6 +134,19 @@ impl Extensions {
         };
         self.locks.iter().map(about).collect::<Vec<_>>().join(" ")
     }
+}
+
+/// Returns `known` and `added`.
+fn and<T: Copy>(known: &[T], added: T) -> &'static [T] {
+    let mut all = known.to_vec();
+    all.push(added);
+    all.leak()
+}
+
+/// Returns the shipped workloads and a program's `own` ones, with their default parameters.
+pub(crate) fn workloads_with(own: &'static [OwnWorkload]) -> impl Iterator<Item = Workload> {
+    let own = own.iter().copied().map(Workload::Own);
+    Workload::all().into_iter().chain(own)
 }
 
 impl Default for Extensions {

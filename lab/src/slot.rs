@@ -13,6 +13,7 @@ use holdfast_workloads::{GuestPolicyKind, OwnWorkload, Workload};
 use crate::amount::{self, Amount, show_nanos};
 use crate::diagnostic::one_of;
 use crate::document::Value;
+use crate::extensions::workloads_with;
 use crate::groups::Limit;
 pub use read::{Affinity, Range, VirtualNodes};
 use read::{NODE_MAX, affinity, cpus, flag, hertz, inhibits, name_or, nanos, nodes, number, whole_number};
@@ -225,9 +226,7 @@ impl Slot<'_> {
                 let Value::Text(name) = value else { return Err(expected) };
                 // The current workload keeps its parameters.
                 if slot.name() != name {
-                    let own_ones = own.iter().copied().map(Workload::Own);
-                    let mut known = Workload::all().into_iter().chain(own_ones);
-                    let found = known.find(|workload| workload.name() == name);
+                    let found = workloads_with(own).find(|workload| workload.name() == name);
                     *slot = found.ok_or_else(|| one_of(name, workloads_of(own)))?;
                 }
                 true
@@ -331,10 +330,8 @@ fn guest_policies_of(policies: &[GuestPolicyKind]) -> Vec<&'static str> {
     policies.iter().map(|kind| kind.name()).collect()
 }
 
-fn workloads_of(own: &[OwnWorkload]) -> Vec<&'static str> {
-    let shipped = Workload::all();
-    let own = own.iter().map(|own| own.name());
-    shipped.iter().map(Workload::name).chain(own).collect()
+fn workloads_of(own: &'static [OwnWorkload]) -> Vec<&'static str> {
+    workloads_with(own).map(|workload| workload.name()).collect()
 }
 
 fn put<T>(slot: &mut T, value: Option<T>) -> bool {

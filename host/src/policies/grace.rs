@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::section::{is_in_queue, is_in_section};
+use super::section::{holds_up, is_in_queue, is_in_section};
 use crate::boundary::{Nanos, PcpuId, TaskId};
 use crate::sched::seam::{GuestView, Policy, RunState, View};
 
@@ -48,8 +48,7 @@ impl<const MICROSECONDS: u64, const IN_A_ROW: u32> Policy for Grace<MICROSECONDS
 
 /// Returns whether others wait for `task`, whose guest shows `guest`, and will not wait long if it runs.
 fn is_needed(view: &View<'_>, task: TaskId, guest: &GuestView) -> bool {
-    let blocks = |guest: &GuestView| is_in_section(guest) || is_in_queue(guest);
     let mut siblings = view.siblings(task).filter_map(|sibling| view.thread(sibling));
     is_in_section(guest)
-        || is_in_queue(guest) && !siblings.any(|sibling| sibling.run == RunState::Ready && blocks(&sibling.guest))
+        || is_in_queue(guest) && !siblings.any(|sibling| sibling.run == RunState::Ready && holds_up(&sibling.guest))
 }

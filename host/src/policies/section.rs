@@ -20,6 +20,11 @@ pub(super) fn is_in_queue(guest: &GuestView) -> bool {
     guest.word.is_some_and(|word| word.in_queue)
 }
 
+/// Returns whether siblings may wait for a vCPU with this `guest`: it holds a spinlock, or is in the queue of one.
+pub(super) fn holds_up(guest: &GuestView) -> bool {
+    is_in_section(guest) || is_in_queue(guest)
+}
+
 /// Returns `task` if it is ready and not too far ahead of its turn.
 pub(super) fn ready(view: &View<'_>, task: TaskId) -> Option<ThreadView> {
     let thread = view.thread(task)?;
@@ -41,7 +46,7 @@ pub(super) fn awaited(
         return can(receiver).map(|thread| (receiver, thread));
     }
     let siblings = view.siblings(waiter).filter_map(|task| Some((task, can(task)?)));
-    let ranked = siblings.filter(|(_, thread)| is_in_section(&thread.guest) || is_in_queue(&thread.guest));
+    let ranked = siblings.filter(|(_, thread)| holds_up(&thread.guest));
     let rank = |thread: &ThreadView| (is_in_section(&thread.guest), thread.waited);
     // Of equals the first.
     ranked.reduce(|best, other| if rank(&other.1) > rank(&best.1) { other } else { best })

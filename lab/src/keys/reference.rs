@@ -8,7 +8,7 @@ use holdfast_workloads::Workload;
 use super::{KEYS, Key, Target, costs};
 use crate::diagnostic::Place;
 use crate::draft::{Draft, DraftVm, new_task};
-use crate::extensions::Extensions;
+use crate::extensions::{Extensions, workloads_with};
 use crate::groups::{DraftGroup, SHARES_DEFAULT};
 use crate::linux::TODAY;
 use crate::profile::MachineProfile;
@@ -98,7 +98,7 @@ fn fresh_vms(extensions: Extensions) -> Vec<DraftVm> {
     };
     let mut grouped = DraftVm::new("", TODAY);
     grouped.host.group = VmGroup::OwnWithVcpuGroups { shares: SHARES_DEFAULT };
-    let mut vms: Vec<DraftVm> = extensions.all_workloads().map(with).collect();
+    let mut vms: Vec<DraftVm> = workloads_with(extensions.workloads).map(with).collect();
     vms.insert(1, grouped);
     vms
 }

@@ -100,13 +100,10 @@ pub fn table(runs: &[Run], symbols: &Symbols) -> Result<String, String> {
         write!(text, " {} |", program.name).expect("a string takes every write");
     }
     text.push_str(&format!("\n| --- |{}\n", " --: |".repeat(programs.len())));
-    let calls = entries(symbols);
-    let calls = calls
+    let entries = entries(symbols);
+    let calls = entries
         .iter()
-        .filter_map(|(_, name)| Some((name.strip_prefix(CALL)?, std::slice::from_ref(name))));
-    let calls: Vec<(&str, Vec<&str>)> = calls
-        .map(|(short, name)| (short, name.iter().map(String::as_str).collect()))
-        .collect();
+        .filter_map(|(_, name)| Some((name.strip_prefix(CALL)?, vec![name.as_str()])));
     let rows = ROWS.iter().map(|(name, functions)| (*name, functions.to_vec()));
     let operations = ("operations", Vec::new());
     for (row, functions) in std::iter::once(operations).chain(rows).chain(calls) {

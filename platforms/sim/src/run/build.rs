@@ -10,7 +10,7 @@ use holdfast_guest::GuestImage;
 use holdfast_host::{GroupId, Host, IdVec, PcpuPlace, PvFaults, SvmPart, VcpuId, VmGroup, VmId, VmxPart};
 use holdfast_locks::{LockStats, NodeTable, WaitTable};
 use holdfast_machine::{Lines, Picos, Time, Topology};
-use holdfast_workloads::Workload;
+use holdfast_workloads::{Recorded, Workload};
 
 use crate::config::{Config, Stay, Vm as VmConfig};
 use crate::core::clock::Clock;
@@ -174,19 +174,15 @@ fn add_guests(host: &mut Host, config: &Config, groups: &Groups<'_>) -> Result<T
 /// Returns the pCPU of `config` where each recorded thread of `vm` was first. A scheduler places the threads of copies,
 /// and those that had a pCPU which this host has not.
 fn first_pcpus(config: &Config, vm: &VmConfig) -> Vec<Option<u32>> {
-    let recorded = |vm: &VmConfig| match &vm.boot.workload {
-        Workload::Recorded(recorded) => Some(recorded.clone()),
-        _ => None,
-    };
+    fn recorded(vm: &VmConfig) -> Option<&Recorded> {
+        match &vm.boot.workload {
+            Workload::Recorded(recorded) => Some(recorded),
+            _ => None,
+        }
+    }
     let Some(own) = recorded(vm) else { return Vec::new() };
-    if config
-        .vms
-        .iter()
-        .filter_map(recorded)
-        .filter(|other| *other == own)
-        .count()
-        > 1
-    {
+    let alike = config.vms.iter().filter(|other| recorded(other) == Some(own));
+    if alike.count() > 1 {
         return Vec::new();
     }
     let machine = &config.machine;

@@ -420,6 +420,9 @@ static long warm_steps(const operation *each)
 static void run_pass(void)
 {
     for (const operation *each = operations; *each->name; each++) {
+        /* A process is a mixture of the others. It is there to move lines from CPU to CPU. */
+        if (each->step == short_process && !stage->others)
+            continue;
         begin_together(each - operations);
         each->begin();
         for (long warm = 0; warm < warm_steps(each); warm++)
@@ -469,6 +472,9 @@ static void give_symbols(void)
     while ((got = read(from, text + length, size - length)) > 0)
         length += got;
     mark(SYMBOLS, text, length);
+    /* Or each fork copies the pages. */
+    free(text);
+    close(from);
 }
 
 int main(int count, char **arguments)

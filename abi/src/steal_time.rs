@@ -25,7 +25,10 @@ pub struct StealTime {
     /// When the vCPU's slice ends, on the guest's clock. Nanoseconds. 0: the host does not say, or no other thread
     /// waits for the pCPU. KVM reserves these bytes.
     pub slice_ends: AtomicU64,
-    reserved: [u32; 8],
+    /// 1: the vCPU has come to the end of its slice, and runs on only for what its word says. It should yield to itself
+    /// when that is over. KVM reserves these bytes.
+    pub granted: AtomicU32,
+    reserved: [u32; 7],
 }
 
 impl StealTime {
@@ -38,7 +41,8 @@ impl StealTime {
             preempted: AtomicU8::new(0),
             word: AtomicU32::new(0),
             slice_ends: AtomicU64::new(0),
-            reserved: [0; 8],
+            granted: AtomicU32::new(0),
+            reserved: [0; 7],
         }
     }
 
@@ -59,3 +63,4 @@ impl StealTime {
 
 const _: () = assert!(size_of::<StealTime>() == 64 && core::mem::offset_of!(StealTime, word) == 20);
 const _: () = assert!(core::mem::offset_of!(StealTime, slice_ends) == 24);
+const _: () = assert!(core::mem::offset_of!(StealTime, granted) == 32);

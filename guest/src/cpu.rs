@@ -9,6 +9,7 @@ use alloc::string::String;
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use holdfast_abi::hypercall;
 use holdfast_locks::{Budget, CpuId, LockKind, Paravirt, Platform, Word};
 
 use crate::apic::LocalApic;
@@ -313,6 +314,19 @@ impl<M: Machine> ThisCpu<'_, M> {
             let word = self.ask(word, |policy, cpus| policy.word(cpus, word));
             // ORDERING: Relaxed: a hint, which the host reads when this CPU is out of its guest.
             self.cpu.steal_time(self.id).word.store(word, Relaxed);
+        }
+    }
+
+    /// Says that a spinlock has been released. If the host lets this CPU run on only for what it said, it leaves now.
+    #[inline]
+    pub(crate) fn say_released(&self) {
+        self.say(Says::releases);
+        let local = &self.local.says;
+        if self.system.chosen.get().assists.word && !local.is_busy() {
+            // ORDERING: Relaxed: a hint, which the host wrote on this pCPU before it entered the guest.
+            if self.cpu.steal_time(self.id).granted.load(Relaxed) != 0 {
+                self.cpu.hypercall(hypercall::SCHED_YIELD as u32, [u64::from(self.id.0), 0, 0, 0]);
+            }
         }
     }
 

@@ -142,7 +142,7 @@ impl<T, M: Machine> Drop for WriteGuard<'_, T, M> {
             RwLocks::Unqueued => lock.unqueued.unlock_exclusive(&on.cpu),
             RwLocks::Queued => lock.queued.unlock_exclusive(&on.cpu),
         }
-        on.say(Says::releases);
+        on.say_released();
         on.local.preempt_count.sub(1);
         if self.enable {
             on.cpu.irq_restore(true);
@@ -158,7 +158,7 @@ impl<T, M: Machine> Drop for ReadGuard<'_, T, M> {
             RwLocks::Queued => lock.queued.unlock_shared(&on.cpu),
             RwLocks::Unqueued | RwLocks::WritersOnly => lock.unqueued.unlock_shared(&on.cpu),
         }
-        on.say(Says::releases);
+        on.say_released();
         on.local.preempt_count.sub(1);
     }
 }

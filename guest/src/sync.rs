@@ -218,7 +218,7 @@ impl<T, M: Machine> Drop for SpinGuard<'_, T, M> {
         self.count_held();
         on.cpu.lock_released(lock.word());
         lock.unlock(on.system.chosen.get().lock, &on.cpu);
-        on.say(Says::releases);
+        on.say_released();
         on.local.preempt_count.sub(1);
         if self.enable {
             on.cpu.irq_restore(true);

@@ -43,6 +43,11 @@ impl Says {
         self.target.set(target.map_or(0, |target| target.0 + 1));
     }
 
+    /// Returns whether others may wait for a spinlock of this CPU.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.sections.is_set() || self.queues.is_set()
+    }
+
     /// Returns the word.
     pub(crate) fn word(&self) -> u32 {
         let bit = |count: &Local32, bit| if count.is_set() { bit } else { 0 };

@@ -196,6 +196,15 @@ pub enum Command {
         /// The end on the host's clock. Nanoseconds. 0: no other thread waits.
         ends: u64,
     },
+    /// Writes into the record at `address` whether `vcpu` runs on after its slice for what it is in the midst of.
+    Grant {
+        /// The vCPU concerned.
+        vcpu: VcpuId,
+        /// Guest-physical address of the record.
+        address: u64,
+        /// Whether it does.
+        granted: bool,
+    },
     /// Sets the preempted flag of the record at `address`.
     SetPreempted {
         /// The vCPU concerned.

@@ -28,6 +28,10 @@ pub(crate) fn on_spin(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> Afte
     }
     match on.threads.sched.pause_exit(vcpu) {
         Pause::Resume => return After::Resume,
+        Pause::Leave => {
+            on.threads.sched.end_slice(step.pcpu);
+            return After::Resume;
+        }
         Pause::Sleep(ns) => return pause_sleep(on, vcpu, ns.0, step),
         Pause::Boost(target) => {
             search::boost(on, vcpu, target, step);

@@ -1,20 +1,26 @@
-//! Grace and boost at once.
+//! Grace, boost and spread at once.
 
 use super::boost::Boost;
 use super::grace::Grace;
+use super::spread::Spread;
 use crate::boundary::{Nanos, PcpuId, TaskId, VcpuId};
 use crate::sched::seam::{Pause, Policy, View};
 
-/// [`Grace`] and [`Boost`].
+/// [`Grace`] and [`Boost`], and [`Spread`] for waiters whose pause exit boosts none.
 #[derive(Clone, Debug, Default)]
 pub struct GraceAndBoost {
     grace: Grace,
     boost: Boost,
+    spread: Spread,
 }
 
 impl Policy for GraceAndBoost {
     fn about(&self) -> &'static str {
-        "grace and boost"
+        "grace, boost, and waiters that leave while their guest runs on all pCPUs that it has by right"
+    }
+
+    fn pick(&mut self, view: &View<'_>, pcpu: PcpuId, kernel: Option<TaskId>) -> Option<TaskId> {
+        self.spread.pick(view, pcpu, kernel)
     }
 
     fn slice(&mut self, view: &View<'_>, pcpu: PcpuId, task: TaskId) -> Option<Nanos> {
@@ -26,6 +32,13 @@ impl Policy for GraceAndBoost {
     }
 
     fn pause_exit(&mut self, view: &View<'_>, spinner: VcpuId) -> Pause {
-        self.boost.pause_exit(view, spinner)
+        match self.boost.pause_exit(view, spinner) {
+            Pause::Resume => {}
+            boost => return boost,
+        }
+        match self.spread.pause_exit(view, spinner) {
+            Pause::Leave => Pause::Leave,
+            _ => Pause::Resume,
+        }
     }
 }

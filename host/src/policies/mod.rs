@@ -9,8 +9,10 @@ mod grace;
 mod grace_and_boost;
 mod handover;
 mod section;
+mod spread;
 
 pub use boost::Boost;
 pub use grace::Grace;
 pub use grace_and_boost::GraceAndBoost;
 pub use handover::Handover;
+pub use spread::Spread;

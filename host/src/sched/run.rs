@@ -212,6 +212,25 @@ impl Scheduler {
         true
     }
 
+    /// Returns whether the running thread of `pcpu` runs on after its slice because of a policy.
+    pub(crate) fn has_grace(&self, pcpu: u32) -> bool {
+        self.seam.has_grace(pcpu)
+    }
+
+    /// Ends the time for which the running thread of `pcpu` runs on after its slice, if it does. The policy is asked
+    /// again.
+    pub(crate) fn end_grace(&mut self, pcpu: u32) {
+        if self.seam.has_grace(pcpu) {
+            self.seam.end_grace(pcpu, self.now());
+            self.rq_mut(pcpu).need_resched = true;
+        }
+    }
+
+    /// Ends the slice of the running thread of `pcpu`, which executes the step.
+    pub(crate) fn end_slice(&mut self, pcpu: u32) {
+        self.rq_mut(pcpu).need_resched |= !self.runs_alone(pcpu);
+    }
+
     /// Reschedules `pcpu` if `task`, which was just put on its queue, should run instead of the running thread.
     fn check_preempt(&mut self, pcpu: u32, task: TaskId, arrival: Arrival, step: &mut Step<'_>) {
         let Some(running) = self.rq(pcpu).curr else {

@@ -20,6 +20,7 @@ pub(crate) fn enter(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) -> Run {
         steal_time::update_steal_time(on, vcpu, step);
     }
     steal_time::tell_slice_end(on, vcpu, step);
+    steal_time::tell_grant(on, vcpu, step);
     if apic_update {
         on.update(vcpu, step.pcpu);
     }

@@ -16,9 +16,10 @@ pub(crate) fn hypercall(on: &mut Wings, vcpu: VcpuId, number: u64, arguments: [u
     let at = &mut on.guests.vcpus[vcpu];
     let offers = on.guests.vms[at.vm].config;
     at.counters.hypercalls += 1;
+    let is_itself = arguments[0] as u32 == at.index;
     let offered = match number {
         hypercall::KICK_CPU => offers.offers_unhalt(),
-        hypercall::SCHED_YIELD => offers.pv_sched_yield,
+        hypercall::SCHED_YIELD => offers.pv_sched_yield || offers.guest_word && is_itself,
         hypercall::SEND_IPI => offers.pv_send_ipi,
         _ => false,
     };
@@ -47,6 +48,10 @@ pub(crate) fn hypercall(on: &mut Wings, vcpu: VcpuId, number: u64, arguments: [u
     // An APIC ID has 32 bits; the upper half of the register is ignored.
     match number {
         hypercall::KICK_CPU => kick_hypercall(on, vcpu, arguments[1] as u32, step),
+        _ if is_itself && offers.guest_word => {
+            on.threads.sched.end_grace(step.pcpu);
+            After::Resume
+        }
         _ => yield_hypercall(on, vcpu, arguments[0] as u32, step),
     }
 }

@@ -123,6 +123,8 @@ pub(crate) struct Steal {
     pub(crate) preempted: bool,
     /// The end of the slice that the record has. Nanoseconds.
     pub(crate) slice_ends: u64,
+    /// Whether the record says that the vCPU runs on after its slice.
+    pub(crate) granted: bool,
 }
 
 /// The PV EOI word.

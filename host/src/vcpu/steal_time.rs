@@ -22,6 +22,7 @@ pub(crate) fn register_steal_time(on: &mut Wings, vcpu: VcpuId, value: u64) -> b
         seen_ns,
         preempted: false,
         slice_ends: 0,
+        granted: false,
     };
     at.requests.steal_update = true;
     true
@@ -66,6 +67,21 @@ pub(crate) fn tell_slice_end(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) 
     let told = &mut on.guests.vcpus[vcpu].steal.slice_ends;
     if core::mem::replace(told, ends) != ends {
         step.out.push(Command::SliceEnd { vcpu, address, ends });
+    }
+}
+
+/// Before entry: tells a guest that shares a word whether `vcpu` runs on after its slice, if that is new.
+pub(crate) fn tell_grant(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
+    if !on.guests.vm_of(vcpu).config.guest_word {
+        return;
+    }
+    let Some(address) = on.guests.steal_record(vcpu) else {
+        return;
+    };
+    let granted = on.threads.sched.has_grace(step.pcpu);
+    let told = &mut on.guests.vcpus[vcpu].steal.granted;
+    if core::mem::replace(told, granted) != granted {
+        step.out.push(Command::Grant { vcpu, address, granted });
     }
 }
 

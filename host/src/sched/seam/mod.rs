@@ -175,6 +175,17 @@ impl Seam {
         self.slices[pcpu as usize].until
     }
 
+    /// Returns whether the running thread of `pcpu` runs on after its slice.
+    pub(crate) fn has_grace(&self, pcpu: u32) -> bool {
+        let slice = self.slices[pcpu as usize];
+        slice.is_grace && slice.until.is_some()
+    }
+
+    /// The running thread of `pcpu` needs no more time after its slice.
+    pub(crate) fn end_grace(&mut self, pcpu: u32, now: u64) {
+        self.slices[pcpu as usize].until = Some(now);
+    }
+
     /// Forgets the policy's slice of the running thread of `pcpu`: no other thread wants the pCPU.
     pub(crate) fn drop_slice(&mut self, pcpu: u32) {
         self.slices[pcpu as usize].until = None;
@@ -242,7 +253,7 @@ impl Seam {
     pub(crate) fn pause_exit(&mut self, parts: Parts<'_>, spinner: VcpuId) -> Pause {
         let answer = self.ask(parts, Pause::Kernel, |policy, view| policy.pause_exit(view, spinner));
         let allowed = match answer {
-            Pause::Kernel | Pause::Resume => true,
+            Pause::Kernel | Pause::Resume | Pause::Leave => true,
             Pause::YieldTo(target) | Pause::Boost(target) => target != spinner && self.same_vm(spinner, target),
             Pause::Sleep(ns) => ns.0 <= EXTRA_MAX_NS,
         };

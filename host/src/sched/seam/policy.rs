@@ -106,6 +106,8 @@ pub enum Pause {
     Kernel,
     /// It spins on.
     Resume,
+    /// Its slice ends, if another thread waits for its pCPU. [`Policy::slice_ends`] and [`Policy::pick`] are asked.
+    Leave,
     /// It yields to this vCPU of its VM. If that one is not ready, it does what the kernel does.
     YieldTo(VcpuId),
     /// It spins on, and this vCPU of its VM takes the pCPU for which it waits. If that one is not ready, nothing else

@@ -349,7 +349,7 @@ impl World {
                     guest.stolen += steal;
                     guest.preempted_flag = false;
                 }
-                Command::SliceEnd { address, .. } => {
+                Command::SliceEnd { address, .. } | Command::Grant { address, .. } => {
                     assert!(address % 64 == 0 && address < MEMORY, "a record at {address:#x}");
                 }
                 Command::SetPreempted { vcpu, .. } => self.guest(vcpu).preempted_flag = true,

@@ -117,6 +117,7 @@ impl Engine {
                 self.vcpus[vcpu].interrupts.pv_eoi = Some(address);
                 self.vm_of(vcpu).fixed.memory.set_pv_eoi(address);
             }
+            Command::Grant { vcpu, address, granted } => self.vm_of(vcpu).fixed.memory.tell_grant(address, granted),
             Command::SliceEnd { vcpu, address, ends } => self.vm_of(vcpu).fixed.memory.tell_slice_end(address, ends),
             Command::SetPreempted { vcpu, address } => self.vm_of(vcpu).fixed.memory.set_preempted(address),
             Command::State { vcpu, state } => self.set_state(vcpu, state),

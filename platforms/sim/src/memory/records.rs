@@ -77,6 +77,13 @@ impl SharedMemory {
         }
     }
 
+    /// The host writes into the record at `address` whether the vCPU runs on after its slice.
+    pub fn tell_grant(&self, address: u64, granted: bool) {
+        if let Some(index) = self.record_index(address) {
+            self.steal_time[index].granted.store(u32::from(granted), Relaxed);
+        }
+    }
+
     /// The guest's word in the record at `address`.
     pub fn guest_word(&self, address: u64) -> u32 {
         self.record_index(address)

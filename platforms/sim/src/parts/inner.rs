@@ -167,6 +167,7 @@ pub fn renamed(mut command: Command, number: impl Fn(VcpuId) -> VcpuId) -> Comma
         | Command::StealTime { vcpu, .. }
         | Command::PvEoi { vcpu, .. }
         | Command::SliceEnd { vcpu, .. }
+        | Command::Grant { vcpu, .. }
         | Command::SetPreempted { vcpu, .. }
         | Command::PauseControls { vcpu, .. }
         | Command::SkipPause { vcpu }

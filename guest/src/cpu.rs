@@ -219,6 +219,8 @@ pub(crate) struct CpuState {
     pub(crate) caches: Local32,
     /// How many times each [`Event`] happened on this CPU.
     pub(crate) events: [Local; Event::COUNT],
+    /// How many answers of the guest's policy were refused on this CPU.
+    pub(crate) refused: Local,
     /// For how long it polls when it is idle, if it does.
     pub(crate) halt_poll: HaltPoll,
 }
@@ -247,6 +249,7 @@ impl CpuState {
             fetched_from: Local32::new(0),
             caches: Local32::new(0),
             events: core::array::from_fn(|_| Local::default()),
+            refused: Local::default(),
             halt_poll: HaltPoll::default(),
         }
     }
@@ -278,6 +281,7 @@ impl CpuState {
         let locks = [&self.acquired, &self.contended, &self.waited, &self.held];
         locks.into_iter().flatten().for_each(|counter| counter.set(0));
         self.events.iter().for_each(|counter| counter.set(0));
+        self.refused.set(0);
     }
 }
 
@@ -310,8 +314,7 @@ impl<M: Machine> ThisCpu<'_, M> {
     pub(crate) fn say(&self, change: impl FnOnce(&Says)) {
         if self.system.chosen.get().assists.word {
             change(&self.local.says);
-            let word = self.local.says.word();
-            let word = self.ask(word, |policy, cpus| policy.word(cpus, word));
+            let word = self.word(self.local.says.word());
             // ORDERING: Relaxed: a hint, which the host reads when this CPU is out of its guest.
             self.cpu.steal_time(self.id).word.store(word, Relaxed);
         }

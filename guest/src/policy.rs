@@ -1,7 +1,8 @@
 //! The seam of guest policies: where tasks go, and what the kernel tells its host.
 //!
-//! **No answer breaks the scheduler**: a CPU that is unknown or has not started is no answer, and the kernel's is
-//! taken. **Nothing changes without a policy**: every question returns at once.
+//! **No answer breaks the scheduler**: one that names a CPU that is unknown or has not started is refused. It is
+//! counted (`guest.policy_refusals`), and the kernel's is taken. **Nothing changes without a policy**: every question
+//! returns at once.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -21,7 +22,7 @@ pub trait GuestPolicy: fmt::Debug {
     /// Returns what the policy does, in one line, for lists.
     fn about(&self) -> &'static str;
 
-    /// Returns the CPU for a task. An unknown CPU, or one that has not started, counts as `kernel`.
+    /// Returns the CPU for a task. Refused: an unknown CPU, and one that has not started.
     fn place(&self, cpus: &Cpus<'_>, placed: Placed, kernel: CpuId) -> CpuId {
         let _ = (cpus, placed);
         kernel
@@ -34,14 +35,16 @@ pub trait GuestPolicy: fmt::Debug {
     }
 
     /// The timer interrupt of this CPU, at which `task` runs here (`None`: it is idle). Returns the CPU on which it
-    /// runs on, or `None` if it stays. A task moves when it next returns to user mode or may be preempted.
+    /// runs on, or `None` if it stays. A task moves when it next returns to user mode or may be preempted. Refused: as
+    /// for [`GuestPolicy::place`].
     fn tick(&self, cpus: &Cpus<'_>, task: Option<TaskId>) -> Option<CpuId> {
         let _ = (cpus, task);
         None
     }
 
     /// Returns the word that the host reads of this CPU, if it reads one (docs/spec/guest-host-interface.md, "Guest
-    /// word"). It is asked at each change of `kernel`, the kernel's own word.
+    /// word"). It is asked at each change of `kernel`, the kernel's own word. Refused: a wait for the answer of an
+    /// unknown CPU or of this one.
     fn word(&self, cpus: &Cpus<'_>, kernel: u32) -> u32 {
         let _ = cpus;
         kernel

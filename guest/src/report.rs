@@ -15,6 +15,10 @@ pub(crate) fn statistics<M: Machine>(kernel: &Kernel<M>, counter: &mut dyn FnMut
         let total = system.cpus.iter().map(|cpu| cpu.events[event as usize].get()).sum();
         counter(format!("guest.{}", event.name()), total);
     }
+    if system.policy.is_some() {
+        let refused = system.cpus.iter().map(|cpu| cpu.refused.get()).sum();
+        counter("guest.policy_refusals".into(), refused);
+    }
     let (mut all_acquired, mut all_contended) = (0, 0);
     for &class in LockClass::ALL {
         let acquired: u64 = system.cpus.iter().map(|cpu| cpu.acquired[class as usize].get()).sum();

@@ -2,9 +2,11 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use holdfast_abi::StealTime;
 use holdfast_locks::{CpuId, Paravirt};
 
 use crate::cpu::ThisCpu;
+use crate::ids::TaskId;
 use crate::machine::{Cpu, Machine};
 use crate::policy::{Cpus, GuestPolicy, Placed, Seen};
 
@@ -53,10 +55,33 @@ impl<M: Machine> ThisCpu<'_, M> {
     #[inline]
     pub(crate) fn placed(&self, placed: Placed, kernel: CpuId) -> CpuId {
         let answer = self.ask(kernel, |policy, cpus| policy.place(cpus, placed, kernel));
-        if answer == kernel || Cpus::new(self).is_online(answer) {
-            answer
-        } else {
-            kernel
+        let allowed = answer == kernel || Cpus::new(self).is_online(answer);
+        self.checked(answer, allowed, kernel)
+    }
+
+    /// Returns the CPU to which the policy moves `task`, which runs here.
+    pub(crate) fn pushed(&self, task: Option<TaskId>) -> Option<CpuId> {
+        let answer = self.ask(None, |policy, cpus| policy.tick(cpus, task));
+        let allowed = answer.is_none_or(|to| Cpus::new(self).is_online(to));
+        self.checked(answer, allowed, None)
+    }
+
+    /// Returns what the host reads of this CPU, of which the kernel would say `kernel`.
+    #[inline]
+    pub(crate) fn word(&self, kernel: u32) -> u32 {
+        let answer = self.ask(kernel, |policy, cpus| policy.word(cpus, kernel));
+        let target = answer >> StealTime::TARGET_SHIFT;
+        let names_none = answer & StealTime::WAITS_FOR_IPI != 0 && (target >= self.count() || target == self.id.0);
+        self.checked(answer, answer == kernel || !names_none, kernel)
+    }
+
+    /// Returns `answer` if it is `allowed`, else `kernel`.
+    #[inline]
+    fn checked<R>(&self, answer: R, allowed: bool, kernel: R) -> R {
+        if allowed {
+            return answer;
         }
+        self.local.refused.add(1);
+        kernel
     }
 }

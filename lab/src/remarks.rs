@@ -81,6 +81,7 @@ pub fn remarks(results: &Results) -> Vec<String> {
         .chain(results.background.iter().map(Guest::of_background))
         .collect();
     let mut remarks = inhibited(&guests);
+    remarks.extend(refused(&guests));
     remarks.extend(unfinished_migrations(&guests));
     remarks.extend(lockups(&guests));
     remarks.extend(SLOWED.iter().filter_map(|(cause, words)| slowed(&guests, cause, words)));
@@ -113,6 +114,22 @@ fn inhibited(guests: &[Guest<'_>]) -> Vec<String> {
         )
     };
     by_reasons.into_iter().map(remark).collect()
+}
+
+/// Returns a remark on answers of policies that were refused, for hosts and for guests.
+fn refused(guests: &[Guest<'_>]) -> Vec<String> {
+    let policies = [("host", "policy_refusals"), ("guest", "guest.policy_refusals")];
+    let remark = |(whose, name)| {
+        let of: Vec<&Guest<'_>> = guests.iter().filter(|guest| guest.counter(name) > 0.0).collect();
+        let worst = of.iter().max_by(|a, b| a.counter(name).total_cmp(&b.counter(name)))?;
+        Some(format!(
+            "answers of the {whose}'s policy broke its rules, and the kernel's were taken ({:.0} times): {}{}",
+            worst.counter(name),
+            worst.name(),
+            more(of.len())
+        ))
+    };
+    policies.into_iter().filter_map(remark).collect()
 }
 
 /// Returns a remark on copies of memory that never end.

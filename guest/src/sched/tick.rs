@@ -22,8 +22,7 @@ pub(crate) fn tick<M: Machine>(on: &OnCpu<'_, M>) {
 fn push<M: Machine>(on: &OnCpu<'_, M>) {
     let running = on.current();
     let task = (running != idle_task(on.id)).then_some(running);
-    let answer = on.ask(None, |policy, cpus| policy.tick(cpus, task));
-    let target = answer.filter(|&to| to != on.id && to.0 < on.system.cpu_count() && on.system.is_online(to));
+    let target = on.pushed(task).filter(|&to| to != on.id);
     if let (Some(target), Some(id)) = (target, task) {
         let _queue = on.queue().run_queue.lock(on);
         on.task(id).move_to.set(target.0 + 1);

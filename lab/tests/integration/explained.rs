@@ -45,6 +45,26 @@ fn a_file_is_identical_to_itself() {
 }
 
 #[test]
+fn answers_that_were_refused_are_remarked_on_for_hosts_and_guests() {
+    let mut results = results();
+    assert!(explain::explain(&results).remarks.is_empty());
+    let counters = [("policy_refusals", 3.0), ("guest.policy_refusals", 7.5)];
+    for (case, (name, count)) in results.cases.iter_mut().zip(counters) {
+        case.counters.insert(name.to_owned(), count);
+    }
+    let remarks = explain::explain(&results).remarks;
+    assert_eq!(remarks.len(), 2, "{remarks:?}");
+    assert!(
+        remarks[0].contains("the host's policy") && remarks[0].contains("(3 times)"),
+        "{remarks:?}"
+    );
+    assert!(
+        remarks[1].contains("the guest's policy") && remarks[1].contains("(8 times)"),
+        "{remarks:?}"
+    );
+}
+
+#[test]
 fn files_that_differ_in_more_than_samples_are_remarked_on() {
     let (a, mut b) = (results(), results());
     b.scale = 0.25;

@@ -1,5 +1,6 @@
 //! Guest policies: where tasks go, what is no answer, and what the steal governor does.
 
+use holdfast_abi::StealTime;
 use holdfast_locks::CpuId;
 use holdfast_sim::{CallOff, Config, Outcome, run};
 use holdfast_workloads::{Contend, Cpus, GuestPolicy, GuestPolicyKind, Placed, StealGovernor, TaskId, Workload};
@@ -69,6 +70,55 @@ fn a_policy_without_answers_is_the_kernel() {
     for policy in policies {
         assert_eq!(play(&guest(policy, 3)).history_hash, kernel, "{policy:?}");
     }
+}
+
+/// A policy that says that each CPU waits for the answer of `CPU`.
+#[derive(Debug, Default)]
+struct Waits<const CPU: u32>;
+
+impl<const CPU: u32> GuestPolicy for Waits<CPU> {
+    fn about(&self) -> &'static str {
+        "waits for a CPU"
+    }
+
+    fn word(&self, _: &Cpus<'_>, kernel: u32) -> u32 {
+        kernel | StealTime::WAITS_FOR_IPI | CPU << StealTime::TARGET_SHIFT
+    }
+}
+
+/// Returns the number of answers that were refused, if it is counted.
+fn refused(policy: GuestPolicyKind) -> Option<u64> {
+    let mut config = guest(policy, 3);
+    config.vms[0].host.guest_word = true;
+    play(&config).vms[0].counters.get("guest.policy_refusals").copied()
+}
+
+#[test]
+fn answers_against_the_rules_are_refused_and_counted() {
+    assert_eq!(refused(GuestPolicyKind::KERNEL), None, "there is no policy");
+    let right = [
+        GuestPolicyKind::of::<Nothing>("nothing"),
+        GuestPolicyKind::of::<OneCpu>("one"),
+        GuestPolicyKind::of::<StealGovernor<10>>("governed"),
+    ];
+    for policy in right {
+        assert_eq!(refused(policy), Some(0), "{policy:?}");
+    }
+    let at_least = |policy, least| {
+        let found = refused(policy).expect("it is counted");
+        assert!(found >= least, "{policy:?}: {found}, expected at least {least}");
+    };
+    // New tasks, and ticks.
+    at_least(GuestPolicyKind::of::<Elsewhere>("elsewhere"), 4 + 100);
+    // Each lock and unlock changes the word.
+    at_least(GuestPolicyKind::of::<Waits<99>>("unknown"), 8_000);
+    // Only the CPU that it names waits for itself.
+    let [itself, unknown] = [
+        GuestPolicyKind::of::<Waits<2>>("itself"),
+        GuestPolicyKind::of::<Waits<4>>("the first that there is not"),
+    ]
+    .map(|policy| refused(policy).expect("it is counted"));
+    assert!(0 < itself && itself < unknown / 2, "{itself} and {unknown}");
 }
 
 /// A policy that has all tasks on CPU 0.

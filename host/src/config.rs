@@ -42,6 +42,14 @@ pub struct HostConfig {
     pub sched: SchedConfig,
     /// The policy on top of that scheduler. `kernel` leaves all decisions to it.
     pub policy: PolicyKind,
+    /// No two vCPUs of a guest are on one pCPU while they may run on another that has none of them: where they wake,
+    /// and where load balancing moves them. What a policy itself moves (a handover) it does not change.
+    pub siblings_apart: bool,
+    /// The slices of vCPUs end at multiples of this time, and then pCPUs pick vCPUs of one guest where its share bears
+    /// it. So a guest is preempted as a whole. A woken thread may come earlier. 10 us to 100 ms.
+    ///
+    /// `None`: each slice ends when the scheduler says so.
+    pub slices_aligned_ns: Option<u64>,
     /// Longest time for which the pCPU of a halted vCPU polls before the vCPU's thread sleeps (kvm `halt_poll_ns`).
     /// With 0 it never polls.
     pub halt_poll_ns: u64,
@@ -87,6 +95,8 @@ impl HostConfig {
             tick_phase: TickPhase::default(),
             sched: SchedConfig::default(),
             policy: PolicyKind::KERNEL,
+            siblings_apart: false,
+            slices_aligned_ns: None,
             halt_poll_ns: 0,
             halt_poll_grow: 2,
             halt_poll_grow_start_ns: 10_000,

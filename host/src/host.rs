@@ -9,7 +9,7 @@ use crate::counters::Counters;
 use crate::error::{ConfigError, in_range};
 use crate::pause::window;
 use crate::pcpus::Pcpus;
-use crate::sched::seam::PolicyKind;
+use crate::sched::seam::{PolicyKind, SLICE_NS};
 use crate::sched::{Scheduler, Throttling};
 use crate::step::Step;
 use crate::threads::{ThreadKind, Threads};
@@ -34,6 +34,10 @@ impl Host {
         const SECOND: i64 = 1_000_000_000;
         in_range("hz", config.hz, 1, 10_000)?;
         config.sched.check()?;
+        if let Some(every) = config.slices_aligned_ns {
+            let (min, max) = (*SLICE_NS.start() as i64, *SLICE_NS.end() as i64);
+            in_range("slices_aligned_ns", every, min, max)?;
+        }
         in_range("halt_poll_ns", config.halt_poll_ns, 0, SECOND)?;
         in_range("halt_poll_grow", config.halt_poll_grow, 0, 1024)?;
         in_range("halt_poll_grow_start_ns", config.halt_poll_grow_start_ns, 0, SECOND)?;

@@ -4,7 +4,7 @@
 pub mod guest;
 pub mod ideas;
 
-use holdfast_host::{PcpuId, Policy, RunState, TaskId, View};
+use holdfast_host::{PcpuId, Policy, TaskId, View};
 
 /// The policy.
 #[derive(Clone, Debug, Default)]
@@ -16,21 +16,15 @@ impl Policy for Balance {
     }
 
     fn place(&mut self, view: &View<'_>, task: TaskId, kernel: PcpuId) -> PcpuId {
-        if !has_sibling(view, task, kernel) {
+        if !view.has_sibling(task, kernel) {
             return kernel;
         }
-        let free = |&pcpu: &PcpuId| view.may_run_on(task, pcpu) && !has_sibling(view, task, pcpu);
+        let free = |&pcpu: &PcpuId| view.may_run_on(task, pcpu) && !view.has_sibling(task, pcpu);
         let apart = view.pcpus().filter(free);
         apart.min_by_key(|&pcpu| view.runnable(pcpu)).unwrap_or(kernel)
     }
 
     fn moves(&mut self, view: &View<'_>, task: TaskId, to: PcpuId) -> bool {
-        !has_sibling(view, task, to)
+        !view.has_sibling(task, to)
     }
-}
-
-/// Returns whether a sibling of `task` runs on `pcpu` or waits for it.
-fn has_sibling(view: &View<'_>, task: TaskId, pcpu: PcpuId) -> bool {
-    let mut siblings = view.siblings(task).filter_map(|sibling| view.thread(sibling));
-    siblings.any(|sibling| sibling.pcpu == pcpu && sibling.run != RunState::Asleep)
 }

@@ -112,7 +112,7 @@ impl Scheduler {
             halves_differences: sched.balance.halves_differences,
             hz: u64::from(config.hz),
             hierarchy: Hierarchy::new(pcpus as u32, rules, sched),
-            seam: Seam::new(config.policy, pcpus, config.planted.grace_is_free),
+            seam: Seam::new(config, pcpus),
             topology,
             queues: IdVec::filled(queue, pcpus),
             threads: IdVec::new(),
@@ -241,7 +241,8 @@ impl Scheduler {
             match on.policy {
                 Rules::Cfs(cfs) => {
                     let ran = entity.sum_exec - entity.prev_sum_exec + since;
-                    cfs.slice(on, at).saturating_sub(ran)
+                    // It ends when it is exceeded.
+                    (cfs.slice(on, at) + 1).saturating_sub(ran)
                 }
                 Rules::Eevdf(eevdf) => eevdf.rest(on, at).saturating_sub(since),
             }

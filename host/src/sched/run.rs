@@ -427,7 +427,8 @@ impl Scheduler {
     pub(crate) fn slice_timer(&mut self, pcpu: u32, step: &mut Step<'_>) {
         let kernel = self.is_due(self.rq(pcpu).slice_timer);
         if !kernel && self.runs_alone(pcpu) {
-            return self.seam.drop_slice(pcpu);
+            let running = self.rq(pcpu).curr;
+            return self.seam.drop_slice(parts!(self), pcpu, running);
         }
         if kernel {
             self.rq_mut(pcpu).slice_timer = None;

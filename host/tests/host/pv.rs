@@ -1,7 +1,7 @@
 //! What the host does for guests about interrupts: ends in memory, IPIs by hypercall; each with a fault planted.
 
 use holdfast_abi::{hypercall, lapic as reg, msr};
-use holdfast_host::{Exit, HostConfig, Nanos, Planted, PvFaults, VcpuId, VmConfig, VmId};
+use holdfast_host::{Command, Exit, HostConfig, Linux, Nanos, Planted, PvFaults, VcpuId, VcpuState, VmConfig, VmId};
 use proptest::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -330,12 +330,61 @@ fn the_host_flushes_only_for_guests_that_it_told_so() {
             .expect("a trace")
             .into_iter()
             .filter_map(|(_, command)| match command {
-                holdfast_host::Command::StealTime { flush, .. } => Some(flush),
+                Command::StealTime { flush, .. } => Some(flush),
                 _ => None,
             })
             .collect();
         assert!(flushes.len() > 2 && flushes.iter().all(|&flush| flush == offered));
     }
+}
+
+#[test]
+fn a_guest_that_is_told_is_preempted_when_its_slice_ends() {
+    for (offered, kernel) in [false, true]
+        .into_iter()
+        .zip([Linux::V6_12; 2])
+        .chain([(true, Linux::V3_3), (true, Linux::V7_3)])
+    {
+        let mut world = World::new(
+            &HostConfig {
+                hz: 1000,
+                ..HostConfig::of(kernel)
+            },
+            &places(1, 1, 1),
+        );
+        let config = VmConfig {
+            slice_end: offered,
+            ..VmConfig::default()
+        };
+        let ops = || vec![write_msr(msr::STEAL_TIME, 0x1000 | msr::STEAL_TIME_ENABLE)];
+        world.add_vm(&config, &[], vec![Guest::script(ops()), Guest::script(ops())]);
+        world.trace = Some(Vec::new());
+        world.start();
+        world.run_until(300 * MS);
+        let (mut told, mut count, mut right) = ([0; 2], 0, 0);
+        for (at, command) in world.trace.take().expect("a trace") {
+            match command {
+                Command::SliceEnd { vcpu, ends, .. } => told[vcpu.0 as usize] = ends,
+                Command::State {
+                    vcpu,
+                    state: VcpuState::Preempted,
+                } => {
+                    count += 1;
+                    right += u32::from(told[vcpu.0 as usize].abs_diff(at) <= MS);
+                }
+                _ => {}
+            }
+        }
+        assert!(count > 20, "{kernel:?}: {count} slices");
+        match offered {
+            true => assert!(
+                right * 10 > count * 9,
+                "{kernel:?}: {right} of {count} slices end as told"
+            ),
+            false => assert_eq!(told, [0; 2], "off by default"),
+        }
+    }
+    assert!(!VmConfig::default().slice_end);
 }
 
 #[test]

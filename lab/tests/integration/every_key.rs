@@ -204,6 +204,8 @@ const OTHER: &[(&str, &str, &[&str])] = &[
         "handover",
         &["vm.one.vcpus=4", "vm.one.lock=ticket", "machine.ple=true"],
     ),
+    ("host.siblings_apart", "true", &["vm.one.vcpus=4"]),
+    ("host.slices_aligned", "6 ms", &["vm.one.vcpus=4"]),
     ("vm.one.guest_word", "true", &["host.policy=grace", "vm.one.vcpus=4"]),
     ("vm.one.poll_control", "true", &["vm.one.idle=haltpoll"]),
     ("vm.one.rwlocks", "queued", &[]),

@@ -1,12 +1,13 @@
 //! The seam of host policies: a [`Policy`] is asked at each decision, and its answers are checked.
 //!
 //! - **No answer breaks the scheduler**: a wrong one is counted, and the kernel's is taken.
-//! - **Nothing changes without a policy**: every question returns at once.
+//! - **Nothing changes without a policy**: every question returns at once, unless a switch for siblings is on.
 //!
 //! The rules are those of the methods of [`Policy`].
 
 mod kind;
 mod policy;
+mod siblings;
 mod view;
 
 use alloc::boxed::Box;
@@ -14,16 +15,17 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 pub use kind::PolicyKind;
+pub(crate) use policy::SLICE_NS;
 pub use policy::{Pause, Policy, Yield};
+use siblings::Siblings;
 pub(crate) use view::Parts;
 use view::Seen;
 pub use view::{GuestView, GuestWord, RunState, ThreadView, View};
 
 use super::runqueue::{Thread, ThreadState};
 use crate::boundary::{PcpuId, TaskId, VcpuId, VmId};
+use crate::config::HostConfig;
 
-/// The shortest and the longest slice. Nanoseconds.
-const SLICE_NS: core::ops::RangeInclusive<u64> = 10_000..=100_000_000;
 /// The most that a thread runs longer than its slice, that it sleeps after a pause exit, and that a yield costs.
 /// Nanoseconds.
 const EXTRA_MAX_NS: u64 = 10_000_000;
@@ -59,6 +61,7 @@ struct Slice {
 #[derive(Clone, Debug)]
 pub(crate) struct Seam {
     policy: Option<Box<dyn Policy>>,
+    siblings: Siblings,
     seen: Seen,
     /// One for each pCPU.
     slices: Vec<Slice>,
@@ -71,14 +74,15 @@ pub(crate) struct Seam {
 }
 
 impl Seam {
-    pub(crate) fn new(kind: PolicyKind, pcpus: usize, grace_is_free: bool) -> Seam {
+    pub(crate) fn new(config: &HostConfig, pcpus: usize) -> Seam {
         Seam {
-            policy: kind.make(),
+            policy: config.policy.make(),
+            siblings: Siblings::of(config),
             seen: Seen::default(),
             slices: vec![Slice::default(); pcpus],
             handovers: vec![None; pcpus],
             refused: 0,
-            grace_is_free,
+            grace_is_free: config.planted.grace_is_free,
         }
     }
 
@@ -91,16 +95,31 @@ impl Seam {
     /// Asks the policy by `ask`. Returns `kernel` if there is none.
     #[inline]
     fn ask<R>(&mut self, parts: Parts<'_>, kernel: R, ask: impl FnOnce(&mut dyn Policy, &View<'_>) -> R) -> R {
+        let seen = &self.seen;
         match &mut self.policy {
-            Some(policy) => ask(
-                &mut **policy,
-                &View {
-                    parts,
-                    seen: &self.seen,
-                },
-            ),
+            Some(policy) => ask(&mut **policy, &View { parts, seen }),
             None => kernel,
         }
+    }
+
+    /// Returns what `look` finds in the view of a policy.
+    #[cfg(test)]
+    pub(super) fn with_view<R>(&self, parts: Parts<'_>, look: impl FnOnce(&View<'_>) -> R) -> R {
+        let seen = &self.seen;
+        look(&View { parts, seen })
+    }
+
+    /// Returns the pCPU for `task`, for which kernel or policy have `chosen` one.
+    fn apart(&self, parts: Parts<'_>, task: TaskId, chosen: PcpuId) -> PcpuId {
+        let seen = &self.seen;
+        self.siblings.place(&View { parts, seen }, task, chosen)
+    }
+
+    /// Returns when the slice of `task` ends if the slices of vCPUs end together.
+    fn aligned(&self, parts: Parts<'_>, task: TaskId) -> Option<u64> {
+        let is_vcpu = self.seen.guests.get(task.0 as usize).is_some_and(Option::is_some);
+        let end = || self.siblings.slice_until(parts.hierarchy.now);
+        is_vcpu.then(end).flatten()
     }
 
     /// Returns `answer` if it is `allowed`, else `kernel`.
@@ -133,37 +152,43 @@ impl Seam {
 
     /// Returns the thread that runs next on `pcpu`: `kernel`, or one that waits there or may be moved there.
     pub(crate) fn pick(&mut self, parts: Parts<'_>, pcpu: u32, kernel: Option<TaskId>) -> Option<TaskId> {
-        if self.is_kernel() {
+        if self.is_kernel() && self.siblings.are_off() {
             return kernel;
         }
         let at = PcpuId(pcpu);
         let heir = self.handovers[pcpu as usize].take();
         let heir = heir.filter(|&task| can_take(parts, task, pcpu) && parts.threads[task].pcpu == pcpu);
-        let choice = heir.or(kernel);
-        let answer = self.ask(parts, choice, |policy, view| policy.pick(view, at, choice));
         let forgotten = kernel.is_some_and(|task| {
-            let thread = &parts.threads[task];
             let runnable = parts.hierarchy.queues[parts.hierarchy.root(pcpu)].runnable;
-            let waited = parts.hierarchy.now.saturating_sub(thread.queued_at);
-            answer != kernel && waited > FORGOTTEN_NS * u64::from(runnable)
+            let waited = parts.hierarchy.now.saturating_sub(parts.threads[task].queued_at);
+            waited > FORGOTTEN_NS * u64::from(runnable)
         });
+        let seen = &self.seen;
+        let together = kernel.map(|task| match forgotten {
+            true => task,
+            false => self.siblings.pick(&View { parts, seen }, at, task),
+        });
+        let choice = heir.or(together);
+        let answer = self.ask(parts, choice, |policy, view| policy.pick(view, at, choice));
         let allowed = match answer {
             None => kernel.is_none(),
-            Some(task) => !forgotten && (answer == kernel || can_take(parts, task, pcpu)),
+            Some(task) => answer == kernel || !forgotten && can_take(parts, task, pcpu),
         };
         self.checked(answer, allowed, kernel)
     }
 
     /// Begins the slice of `task`, which was picked for `pcpu`. `None`: the pCPU is idle.
     pub(crate) fn picked(&mut self, parts: Parts<'_>, pcpu: u32, task: Option<TaskId>) {
-        if self.is_kernel() {
+        if self.is_kernel() && self.siblings.are_off() {
             return;
         }
         let slice = task.and_then(|task| self.ask(parts, None, |policy, view| policy.slice(view, PcpuId(pcpu), task)));
         let allowed = slice.is_none_or(|slice| SLICE_NS.contains(&slice.0));
         let slice = self.checked(slice, allowed, None);
+        let own = slice.map(|slice| parts.hierarchy.now + slice.0);
+        let until = own.or_else(|| self.aligned(parts, task?));
         self.slices[pcpu as usize] = Slice {
-            until: slice.map(|slice| parts.hierarchy.now + slice.0),
+            until,
             is_grace: false,
             extra_ns: EXTRA_MAX_NS,
         };
@@ -186,9 +211,10 @@ impl Seam {
         self.slices[pcpu as usize].until = Some(now);
     }
 
-    /// Forgets the policy's slice of the running thread of `pcpu`: no other thread wants the pCPU.
-    pub(crate) fn drop_slice(&mut self, pcpu: u32) {
-        self.slices[pcpu as usize].until = None;
+    /// Forgets the policy's slice of `task`, which runs on `pcpu`: no other thread wants the pCPU. One that ends with
+    /// those of others goes on to their next end.
+    pub(crate) fn drop_slice(&mut self, parts: Parts<'_>, pcpu: u32, task: Option<TaskId>) {
+        self.slices[pcpu as usize].until = task.and_then(|task| self.aligned(parts, task));
     }
 
     /// Returns whether the slice of the running thread of `pcpu` may end `now`.
@@ -233,7 +259,7 @@ impl Seam {
 
     /// Returns the pCPU for `task`, which is new or was woken.
     pub(crate) fn place(&mut self, parts: Parts<'_>, task: TaskId, kernel: u32) -> u32 {
-        if self.is_kernel() || parts.threads[task].is_pinned() {
+        if self.is_kernel() && self.siblings.are_off() || parts.threads[task].is_pinned() {
             return kernel;
         }
         let answer = self.ask(parts, PcpuId(kernel), |policy, view| {
@@ -241,12 +267,14 @@ impl Seam {
         });
         let known = parts.queues.get(answer).is_some();
         let allowed = known && parts.threads[task].may_run_on(answer.0);
-        self.checked(answer, allowed, PcpuId(kernel)).0
+        let chosen = self.checked(answer, allowed, PcpuId(kernel));
+        self.apart(parts, task, chosen).0
     }
 
     /// Returns whether load balancing may move `task` to `to`.
     pub(crate) fn moves(&mut self, parts: Parts<'_>, task: TaskId, to: u32) -> bool {
-        self.ask(parts, true, |policy, view| policy.moves(view, task, PcpuId(to)))
+        let to = PcpuId(to);
+        self.ask(parts, true, |policy, view| policy.moves(view, task, to)) && self.apart(parts, task, to) == to
     }
 
     /// Returns what `spinner` does after a pause exit.

@@ -6,6 +6,9 @@ use core::fmt;
 use super::view::View;
 use crate::boundary::{Nanos, PcpuId, TaskId, VcpuId};
 
+/// The shortest and the longest slice. Nanoseconds.
+pub(crate) const SLICE_NS: core::ops::RangeInclusive<u64> = 10_000..=100_000_000;
+
 /// A policy of the host: it is asked at each decision of the scheduler and of the hypervisor about spinning guests.
 ///
 /// Each method gets the kernel's own decision where there is one, and its default returns that: an empty

@@ -161,6 +161,18 @@ impl<'a> View<'a> {
         below.chain((task.0.saturating_add(1)..).take_while(same)).map(TaskId)
     }
 
+    /// Returns whether a sibling of `task` runs on `pcpu`, waits for it, or is about to.
+    pub fn has_sibling(&self, task: TaskId, pcpu: PcpuId) -> bool {
+        let Parts { hierarchy, threads, .. } = self.parts;
+        self.siblings(task).any(|sibling| {
+            let thread = &threads[sibling];
+            // One whose dequeue is delayed is woken where it is.
+            let is_there = matches!(thread.state, ThreadState::Waking | ThreadState::Runnable)
+                || hierarchy.entities[thread.entity].delayed;
+            is_there && thread.pcpu == pcpu.0
+        })
+    }
+
     /// Returns `task`.
     pub fn thread(&self, task: TaskId) -> Option<ThreadView> {
         let Parts { hierarchy, threads, .. } = self.parts;

@@ -14,6 +14,8 @@ mod random;
 mod rig;
 mod rules;
 mod shares;
+mod siblings;
+mod told;
 
 use proptest::prelude::*;
 

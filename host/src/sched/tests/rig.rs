@@ -101,6 +101,19 @@ impl Rig {
         self.queue.insert((at, self.sequence), what);
     }
 
+    /// Adds the thread of a vCPU. [`Rig::start`] must follow.
+    pub(super) fn add_vcpu(&mut self, vm: VmId, vcpu: VcpuId, habit: Habit) -> TaskId {
+        let task = self.sched.add_thread(weight::NICE_0, ROOT, None);
+        self.sched.add_vcpu(vm, vcpu, task);
+        self.habits.push(habit);
+        self.left.push(habit.busy);
+        task
+    }
+
+    pub(super) fn start(&mut self, task: TaskId) {
+        self.on(0, |sched, step| sched.start_thread(task, step));
+    }
+
     pub(super) fn add(&mut self, nice: i8, group: GroupId, only: Option<u32>, habit: Habit) -> TaskId {
         let mask = only.map(|pcpu| {
             let mut mask = Mask::new(self.began.len());
@@ -110,7 +123,7 @@ impl Rig {
         let task = self.sched.add_thread(weight::of_nice(nice), group, mask);
         self.habits.push(habit);
         self.left.push(habit.busy);
-        self.on(0, |sched, step| sched.start_thread(task, step));
+        self.start(task);
         task
     }
 

@@ -49,6 +49,8 @@ pub(super) static SCHED: &[Key] = &[
             Target::Run(|draft| Some(Slot::Policy(&mut draft.host.policy, draft.policies))),
         ),
     ),
+    key("host.siblings_apart", host!(Flag, siblings_apart)),
+    key("host.slices_aligned", host!(OptionalNanos, slices_aligned_ns)),
     key("host.latency", host!(Nanos, sched.latency_ns)),
     key("host.min_granularity", host!(Nanos, sched.min_granularity_ns)),
     key("host.wakeup_granularity", host!(Nanos, sched.wakeup_granularity_ns)),

@@ -6,7 +6,7 @@
 //! # Layers
 //! Each file uses only layers above it in this list, so a subsystem reads without the kernel that contains it:
 //! - values: `costs`, `class`, `profile`, `config`, `lines`, `limits`, `ids`, `local`, `mask`, `numa`, `pcid`,
-//!   `policy`, `steal_governor`, and the machine's interface (`machine`);
+//!   `parameter`, `policy`, `steal_governor`, and the machine's interface (`machine`);
 //! - one CPU: `apic`, `haltpoll`, `word`, `cpu` (each CPU's own state, and the CPU that runs the caller), `seen`,
 //!   `features`, `ipi`;
 //! - spinlocks (`sync`, `rwlock`), and what is under them: `smp`, `nmi`, `task`, `tlb`, `pages`, `measured`, `driver`;
@@ -67,6 +67,7 @@ mod nmi;
 mod numa;
 mod os;
 mod pages;
+mod parameter;
 mod pcid;
 mod policy;
 mod process;
@@ -102,6 +103,7 @@ pub use limits::{Format, Limits, Start};
 pub use machine::{Caches, Cpu, GuestImage, Machine, Mode, Report, TakenPage, Threads};
 pub use net::DriverQueue;
 pub use os::{Os, Touch};
+pub use parameter::{Parameter, Parameters, Place};
 pub use pcid::Pcid;
 pub use policy::{Cpus, GuestPolicy, GuestPolicyKind, Placed};
 pub use process::{Executable, Exited, Fork};

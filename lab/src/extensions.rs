@@ -137,7 +137,7 @@ impl Extensions {
 }
 
 /// Returns `known` and `added`.
-fn and<T: Copy>(known: &[T], added: T) -> &'static [T] {
+fn and<T: Clone>(known: &[T], added: T) -> &'static [T] {
     let mut all = known.to_vec();
     all.push(added);
     all.leak()
@@ -145,7 +145,7 @@ fn and<T: Copy>(known: &[T], added: T) -> &'static [T] {
 
 /// Returns the shipped workloads and a program's `own` ones, with their default parameters.
 pub(crate) fn workloads_with(own: &'static [OwnWorkload]) -> impl Iterator<Item = Workload> {
-    let own = own.iter().copied().map(Workload::Own);
+    let own = own.iter().cloned().map(Workload::Own);
     Workload::all().into_iter().chain(own)
 }
 

@@ -8,7 +8,7 @@ mod tests;
 use holdfast_host::{Inhibit, Inhibits, PolicyKind};
 use holdfast_locks::LockKind;
 use holdfast_machine::CpuModel;
-use holdfast_workloads::{GuestPolicyKind, OwnWorkload, Workload};
+use holdfast_workloads::{GuestPolicyKind, OwnWorkload, Place, Workload};
 
 use crate::amount::{self, Amount, show_nanos};
 use crate::diagnostic::one_of;
@@ -123,6 +123,19 @@ pub enum Slot<'a> {
     CpuMax(&'a mut Limit),
     /// Shares as a weight of cgroup v2.
     Weight(&'a mut u64),
+}
+
+impl<'a> Slot<'a> {
+    /// Returns the parameter at `place` of what a program brings along.
+    pub(crate) fn of(place: Place<'a>) -> Slot<'a> {
+        match place {
+            Place::U32(value) => Slot::U32(value),
+            Place::U64(value) => Slot::U64(value),
+            Place::F64(value) => Slot::F64(value),
+            Place::Nanos(value) => Slot::Nanos(value),
+            Place::Flag(value) => Slot::Flag(value),
+        }
+    }
 }
 
 impl Slot<'_> {

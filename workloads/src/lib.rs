@@ -47,6 +47,7 @@ pub use holdfast_guest::micro::{self, Micro};
 pub use holdfast_guest::{Config as KernelConfig, Format, Idle, MmapLock, OwnerSpinning, RwLocks, lock_name};
 pub use holdfast_guest::{Cpus, GuestPolicy, GuestPolicyKind, Placed, StealGovernor, TaskId};
 pub use holdfast_guest::{KernelProfile, LineProfile, LockClass, LockProfile, Operation, OperationProfile, Scope};
+pub use holdfast_guest::{Parameter, Parameters, Place};
 pub use ipi::{Ipi, Reach};
 pub use kernbench::Kernbench;
 pub use netperf::Netperf;

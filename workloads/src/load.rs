@@ -1,8 +1,9 @@
 //! What a workload is made from.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
-use holdfast_guest::{Machine, Program};
+use holdfast_guest::{Machine, Parameter, Program};
 
 /// The parameters of a workload: of one of this crate, or of another crate's ([`OwnWorkload`](crate::OwnWorkload)).
 pub trait Load: Default {
@@ -13,6 +14,12 @@ pub trait Load: Default {
 
     /// Reduces the amount of work to `share` of it, or raises it if `share` is above 1. Rates and sizes stay.
     fn scale_work(&mut self, share: f64);
+
+    /// Returns the parameters that experiments can set, as `vm.*.own.NAME`, of a workload of another crate. Those of
+    /// this crate have keys of their own.
+    fn parameters(&mut self) -> Vec<Parameter<'_>> {
+        Vec::new()
+    }
 
     /// Makes the program, for a machine of `cpus` CPUs.
     fn program<M: Machine>(&self, cpus: u32) -> Box<dyn Program<M>>;

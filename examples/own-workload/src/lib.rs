@@ -1,32 +1,48 @@
 //! A pipeline: each item goes through all stages, and each stage is a task that sleeps while it has nothing to do.
 
-use holdfast_guest::{Fork, Limits, Machine, Os, Program, Start};
+use holdfast_guest::{Fork, Limits, Machine, Os, Parameter, Place, Program, Start};
 use holdfast_workloads::{Load, StartLine};
 
-/// What a stage computes for one item. Nanoseconds.
-const WORK_NS: u64 = 20_000;
 /// What an item takes in a pipe.
 const ITEM_BYTES: u32 = 64;
 /// The role of the tasks that the first one starts.
 const STAGE: u32 = 1;
 
-/// The workload, with `STAGES` stages.
+/// The workload.
 #[derive(Clone, Debug)]
-pub struct Pipeline<const STAGES: u32> {
+pub struct Pipeline {
+    stages: u32,
     items: u64,
+    /// What a stage computes for one item. Nanoseconds.
+    work_ns: u64,
 }
 
-impl<const STAGES: u32> Default for Pipeline<STAGES> {
+impl Default for Pipeline {
     fn default() -> Self {
-        Pipeline { items: 100_000 }
+        Pipeline {
+            stages: 4,
+            items: 100_000,
+            work_ns: 20_000,
+        }
     }
 }
 
-impl<const STAGES: u32> Load for Pipeline<STAGES> {
+impl Load for Pipeline {
     const THROUGHPUT: Option<&'static str> = Some("items/s");
 
     fn scale_work(&mut self, share: f64) {
         self.items = (self.items as f64 * share).ceil() as u64;
+    }
+
+    fn parameters(&mut self) -> Vec<Parameter<'_>> {
+        vec![
+            Parameter::new("stages", "tasks, one for each stage", Place::U32(&mut self.stages)).within(2.0, 64.0),
+            Parameter::new(
+                "work",
+                "what a stage computes for one item",
+                Place::Nanos(&mut self.work_ns),
+            ),
+        ]
     }
 
     fn program<M: Machine>(&self, _: u32) -> Box<dyn Program<M>> {
@@ -34,11 +50,11 @@ impl<const STAGES: u32> Load for Pipeline<STAGES> {
     }
 }
 
-impl<const STAGES: u32, M: Machine> Program<M> for Pipeline<STAGES> {
+impl<M: Machine> Program<M> for Pipeline {
     fn limits(&self) -> Limits {
         Limits {
-            tasks: 1 + STAGES,
-            pipes: STAGES,
+            tasks: 1 + self.stages,
+            pipes: self.stages,
             semaphore_arrays: 1,
             semaphores: 1,
             ..Limits::default()
@@ -49,14 +65,14 @@ impl<const STAGES: u32, M: Machine> Program<M> for Pipeline<STAGES> {
         if start.role == STAGE {
             return self.stage(os, start.argument);
         }
-        (0..STAGES).for_each(|pipe| os.open_pipe(pipe, 1));
-        StartLine::FIRST.launch(os, Fork::Share, STAGE, STAGES);
+        (0..self.stages).for_each(|pipe| os.open_pipe(pipe, 1));
+        StartLine::FIRST.launch(os, Fork::Share, STAGE, self.stages);
         while os.wait().is_some() {}
         os.done(Some(self.items));
     }
 }
 
-impl<const STAGES: u32> Pipeline<STAGES> {
+impl Pipeline {
     /// Stage `number` reads items from the pipe before it, the first one makes them, and all but the last pass them on.
     fn stage<M: Machine>(&self, os: &Os<M>, number: u32) {
         StartLine::FIRST.wait(os);
@@ -66,8 +82,8 @@ impl<const STAGES: u32> Pipeline<STAGES> {
             while missing > 0 {
                 missing -= os.read_pipe(number - 1, missing).unwrap_or(0);
             }
-            os.user(WORK_NS);
-            match number + 1 < STAGES {
+            os.user(self.work_ns);
+            match number + 1 < self.stages {
                 true => os.write_pipe(number, ITEM_BYTES),
                 false => os.completed(begun),
             }

@@ -5,8 +5,5 @@ use std::process::ExitCode;
 use own_workload::Pipeline;
 
 fn main() -> ExitCode {
-    holdfast_cli::command()
-        .workload::<Pipeline<4>>("pipeline-4")
-        .workload::<Pipeline<16>>("pipeline-16")
-        .run()
+    holdfast_cli::command().workload::<Pipeline>("pipeline").run()
 }

@@ -29,21 +29,39 @@ fn an_experiment_runs_it_and_its_results_are_as_any_other() {
 }
 
 #[test]
-fn a_sweep_takes_its_names_and_its_scale() {
-    let sweep = "vm.guest.workload=pipeline-4,pipeline-16";
+fn a_sweep_takes_its_parameters_and_its_scale() {
     let run = ["run", FILE, "--variant", "ticket", "--seeds", "1", "--out", OUT];
-    let told = command(&[&run[..], &["--sweep-variants", sweep, "--set", "vm.guest.work=0.5"]].concat());
-    assert!(told.contains("pipeline-4") && told.contains("pipeline-16"), "{told}");
+    let sweep = ["--sweep", "vm.guest.own.stages=4,16", "--set", "vm.guest.work=0.5"];
+    let told = command(&[&run[..], &sweep, &["--set", "vm.guest.own.work=10 us"]].concat());
+    assert!(told.contains("stages=4") && told.contains("stages=16"), "{told}");
     let keys = command(&["keys", "vm.*.workload"]);
-    assert!(keys.contains("recorded, pipeline-4, pipeline-16"), "{keys}");
+    assert!(keys.contains("recorded, pipeline"), "{keys}");
+    let keys = command(&["keys", "vm.*.own"]);
+    assert!(keys.contains("`work` of \"pipeline\": what a stage computes"), "{keys}");
 }
 
-#[test]
-fn a_name_that_is_none_is_refused_with_the_own_ones_among_those_expected() {
-    let run = ["run", FILE, "--set", "vm.guest.workload=pipeline-5", "--out", OUT];
+/// Returns what the command says of a bad setting.
+fn refused(setting: &str) -> String {
+    let run = ["run", FILE, "--set", setting, "--out", OUT];
     let output = Command::new(env!("CARGO_BIN_EXE_own-workload")).args(run).output();
     let output = output.expect("the command starts");
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("pipeline-4"), "{told}");
+    told
+}
+
+#[test]
+fn a_name_that_is_none_is_refused_with_the_own_ones_among_those_expected() {
+    let told = refused("vm.guest.workload=pipelines");
+    assert!(told.contains("pipeline"), "{told}");
+}
+
+#[test]
+fn parameters_that_are_none_or_too_large_are_refused() {
+    let told = refused("vm.guest.own.stage=8");
+    assert!(told.contains("did you mean \"stages\""), "{told}");
+    let told = refused("vm.guest.own.stages=1000");
+    assert!(told.contains("a whole number from 2 to 64"), "{told}");
+    let told = refused("vm.neighbor.own.stages=8");
+    assert!(told.contains("a workload of the program's own"), "{told}");
 }

@@ -3,6 +3,7 @@
 use holdfast_machine::Costs;
 use holdfast_sim::HostTask;
 
+use super::own;
 use crate::draft::{Draft, DraftVm};
 use crate::extensions::Extensions;
 use crate::groups::DraftGroup;
@@ -41,6 +42,8 @@ pub enum Target {
     Group(fn(&mut DraftGroup) -> Option<Slot<'_>>),
     /// A parameter of a guest.
     Vm(fn(&mut DraftVm) -> Option<Slot<'_>>),
+    /// A parameter of a program's own workload, by the name that it has there.
+    Own,
     /// A parameter of a host task.
     Task(fn(&mut HostTask) -> Option<Slot<'_>>),
     /// A parameter of the other host to which guests migrate, by the key that sets it on the first host.
@@ -77,6 +80,7 @@ impl Key {
             "vm.*.lock" => with.about_locks(),
             "host.policy" => with.about_policies(),
             "vm.*.guest_policy" => with.about_guest_policies(),
+            "vm.*.own.*" => [self.note, &own::about(with)].join(" "),
             _ => self.note.to_owned(),
         };
         [field_doc(self.field), note].join(" ").trim().to_owned()
@@ -90,6 +94,7 @@ impl Key {
     /// Returns what the configuration must have for the key to apply.
     pub(super) fn needs(&self) -> String {
         match self.path.split('.').collect::<Vec<_>>()[..] {
+            ["vm", _, "own", _] => "a guest with a workload of the program's own that has this parameter".to_owned(),
             ["vm", _, workload, _] if workload != "cpu" => format!("a guest with workload = \"{workload}\""),
             ["machine", key] if key.starts_with("ple") => {
                 "an Intel CPU; an AMD CPU has the machine.pause_filter keys".to_owned()

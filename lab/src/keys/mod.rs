@@ -8,6 +8,7 @@
 mod destination;
 mod key;
 mod names;
+mod own;
 mod reference;
 mod renamed;
 mod resolved;
@@ -24,7 +25,7 @@ use crate::document::{Node, Value};
 use crate::draft::Draft;
 use crate::extensions::Extensions;
 use crate::linux::TODAY;
-use crate::slot::Slot;
+use crate::slot::{Range, Slot};
 use names::{Item, position};
 
 pub(crate) use destination::TO;
@@ -89,7 +90,10 @@ impl<'s> Effective<'s> {
         for (exact, items, setting) in resolved {
             for item in &items {
                 for other in forms(item.key) {
-                    let other = Item { key: other, ..*item };
+                    let other = Item {
+                        key: other,
+                        ..item.clone()
+                    };
                     // A form in another layer is replaced.
                     let Some((replaced, _)) = self.values.remove(&other) else {
                         continue;
@@ -99,7 +103,7 @@ impl<'s> Effective<'s> {
                         findings.add(&setting.node.place, &setting.path, "a key in two forms", expected);
                     }
                 }
-                self.values.insert(*item, (setting, exact));
+                self.values.insert(item.clone(), (setting, exact));
             }
             if !exact {
                 self.wide.push((setting, items));
@@ -120,7 +124,7 @@ impl<'s> Effective<'s> {
     /// Returns the setting of `path`, of which there is one, for what is read before all other keys are set.
     fn first(&self, path: &str) -> Option<&'s Setting> {
         let key = position(path).ok()?;
-        self.values.get(&Item { key, instance: 0 }).map(|(setting, _)| *setting)
+        self.values.get(&Item::new(key, 0)).map(|(setting, _)| *setting)
     }
 
     /// Returns the setting of the other host's machine profile, if there is one.
@@ -145,15 +149,15 @@ impl<'s> Effective<'s> {
         for (item, (setting, exact)) in &self.values {
             let key = &KEYS[item.key];
             let place = &setting.node.place;
-            match slot(draft, *item) {
+            let range = range(draft, item);
+            match slot(draft, item) {
                 // A `*` also reaches guests to which the key does not apply. A named guest must have it.
                 None if !exact => {}
-                None => findings.add(place, &setting.path, "a key that does not apply here", key.needs()),
+                None => {
+                    let needs = own::needs(draft, item).unwrap_or_else(|| key.needs());
+                    findings.add(place, &setting.path, "a key that does not apply here", needs);
+                }
                 Some(slot) => {
-                    let range = match key.target {
-                        Target::Destination => KEYS[item.instance].range,
-                        _ => key.range,
-                    };
                     if let Err(expected) = slot.set(&setting.node.value, range) {
                         findings.add(place, &setting.path, setting.node.value.to_string(), expected);
                     }
@@ -166,7 +170,7 @@ impl<'s> Effective<'s> {
     /// [`Effective::apply`], since other keys decide that.
     pub(crate) fn taken(&self, draft: &mut Draft) -> Vec<(&'s Setting, bool)> {
         let wide = self.wide.iter();
-        wide.map(|(setting, items)| (*setting, items.iter().any(|item| slot(draft, *item).is_some())))
+        wide.map(|(setting, items)| (*setting, items.iter().any(|item| slot(draft, item).is_some())))
             .collect()
     }
 
@@ -198,7 +202,16 @@ fn split(path: &str) -> (&str, &str) {
     path.split_once(".*.").unwrap_or(("", path))
 }
 
-fn slot(draft: &mut Draft, item: Item) -> Option<Slot<'_>> {
+/// Returns the limits of the number that `item` takes.
+fn range(draft: &mut Draft, item: &Item) -> Range {
+    match KEYS[item.key].target {
+        Target::Destination => KEYS[item.instance].range,
+        Target::Own => own::parameter(draft, item).map_or((0.0, f64::INFINITY), |parameter| parameter.range),
+        _ => KEYS[item.key].range,
+    }
+}
+
+fn slot<'d>(draft: &'d mut Draft, item: &Item) -> Option<Slot<'d>> {
     match KEYS[item.key].target {
         Target::Machine(target) => target(&mut draft.machine),
         Target::Cost => {
@@ -212,6 +225,7 @@ fn slot(draft: &mut Draft, item: Item) -> Option<Slot<'_>> {
         Target::Host(target) => target(&mut draft.host),
         Target::Group(target) => target(&mut draft.groups[item.instance]),
         Target::Vm(target) => target(&mut draft.vms[item.instance]),
+        Target::Own => own::parameter(draft, item).map(|parameter| Slot::of(parameter.place)),
         Target::Task(target) => target(&mut draft.tasks[item.instance]),
         Target::Run(target) => target(draft),
         Target::Destination => {

@@ -12,12 +12,24 @@ use crate::draft::DraftVm;
 use crate::slot::Slot;
 
 /// A key of one group, guest, task or cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Item {
     /// Index in [`KEYS`].
     pub(super) key: usize,
     /// Index of the group, guest, task or cost, or of the key for the first host.
     pub(super) instance: usize,
+    /// Name of the parameter of an own workload. Empty if it is none.
+    pub(super) name: String,
+}
+
+impl Item {
+    pub(super) fn new(key: usize, instance: usize) -> Item {
+        Item {
+            key,
+            instance,
+            name: String::new(),
+        }
+    }
 }
 
 /// Names that paths can use.
@@ -68,7 +80,7 @@ impl Names {
             let key = KEYS.iter().position(|key| matches!(key.target, Target::Cost));
             let instance = Costs::COSTS.iter().position(|name| *name == cost);
             return match (key, instance) {
-                (Some(key), Some(instance)) => Ok((vec![Item { key, instance }], true)),
+                (Some(key), Some(instance)) => Ok((vec![Item::new(key, instance)], true)),
                 _ => Err(unknown(cost, Costs::COSTS.iter().copied(), "machine.costs.")),
             };
         }
@@ -82,7 +94,7 @@ impl Names {
                 .filter_map(|key| path_at_destination(key))
                 .collect::<Vec<_>>();
             return match (key, instance) {
-                (Some(key), Some(instance)) => Ok((vec![Item { key, instance }], true)),
+                (Some(key), Some(instance)) => Ok((vec![Item::new(key, instance)], true)),
                 _ => Err(unknown(path, known.iter().map(String::as_str), "")),
             };
         }
@@ -99,14 +111,18 @@ impl Names {
                 Some(family) => ((family.first..family.first + family.count).collect(), true),
                 None => instances(prefix, instance, names)?,
             };
-            let pattern = format!("{prefix}.*.{rest}");
-            let key = position(&pattern)?;
-            return Ok((
-                instances.into_iter().map(|instance| Item { key, instance }).collect(),
-                exact,
-            ));
+            let own = rest.strip_prefix("own.").filter(|_| prefix == "vm");
+            let key = match own.and_then(|_| KEYS.iter().position(|key| matches!(key.target, Target::Own))) {
+                Some(key) => key,
+                None => position(&format!("{prefix}.*.{rest}"))?,
+            };
+            let item = |instance| Item {
+                name: own.unwrap_or_default().to_owned(),
+                ..Item::new(key, instance)
+            };
+            return Ok((instances.into_iter().map(item).collect(), exact));
         }
-        position(path).map(|key| (vec![Item { key, instance: 0 }], true))
+        position(path).map(|key| (vec![Item::new(key, 0)], true))
     }
 }
 
@@ -135,7 +151,7 @@ fn instances(prefix: &str, text: &str, names: &[String]) -> Result<(Vec<usize>, 
 pub(super) fn position(path: &str) -> Result<usize, String> {
     let found = KEYS
         .iter()
-        .position(|key| key.path == path && !matches!(key.target, Target::Cost | Target::Destination));
+        .position(|key| key.path == path && !matches!(key.target, Target::Cost | Target::Destination | Target::Own));
     found.ok_or_else(|| match path {
         // Fields of the whole experiment, which have options of their own.
         "seeds" | "scale" => format!("a known key; give it by --{path}"),

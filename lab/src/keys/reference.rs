@@ -50,6 +50,10 @@ impl Key {
                 kind: "what `host.KEY` or `machine.KEY` takes".to_owned(),
                 default: "the first host's".to_owned(),
             }),
+            Target::Own => Some(Described {
+                kind: "what the parameter takes".to_owned(),
+                default: "the workload's".to_owned(),
+            }),
             Target::Host(target) => describe(target(&mut HostConfig::of(TODAY))),
             Target::Group(target) => describe(target(&mut DraftGroup::new(""))),
             Target::Vm(target) => fresh_vms(with).into_iter().find_map(|mut vm| describe(target(&mut vm))),
@@ -254,7 +258,7 @@ mod tests {
                 continue;
             }
             let path = format!("{} #{}", KEYS[item.key].path, item.instance);
-            all.extend(slot(draft, item).map(|slot| (path, slot.show())));
+            all.extend(slot(draft, &item).map(|slot| (path, slot.show())));
         }
         all
     }
@@ -265,12 +269,12 @@ mod tests {
             Target::Vm(_) => draft.vms.len(),
             Target::Task(_) => draft.tasks.len(),
             Target::Cost => costs().count(),
-            // Its parameters are those of the first host's keys.
-            Target::Destination => 0,
+            // Its parameters are those of the first host's keys. No shipped workload is a program's own.
+            Target::Destination | Target::Own => 0,
             Target::Machine(_) | Target::Host(_) | Target::Run(_) => 1,
         };
         let keys = KEYS.iter().enumerate();
-        keys.flat_map(|(key, entry)| (0..count(entry)).map(move |instance| Item { key, instance }))
+        keys.flat_map(|(key, entry)| (0..count(entry)).map(move |instance| Item::new(key, instance)))
             .collect()
     }
 
@@ -290,7 +294,7 @@ mod tests {
     fn check(draft: &mut Draft) {
         for item in items(draft) {
             let mut changed = draft.clone();
-            if !slot(&mut changed, item).is_some_and(Slot::alter) {
+            if !slot(&mut changed, &item).is_some_and(Slot::alter) {
                 continue;
             }
             let (before, after) = (shown(draft), shown(&mut changed));

@@ -7,11 +7,16 @@ use serde_json::Value;
 
 use super::destination::path_at_destination;
 use super::names::Item;
-use super::{KEYS, Target, slot};
+use super::{KEYS, Target, own, slot};
 use crate::draft::Draft;
 
 /// The value of each key that applies, by its path.
 pub type Parameters = BTreeMap<String, Value>;
+
+/// Returns a value as a user writes it. It is JSON, except a name with an escaped character.
+fn json(shown: String) -> Value {
+    serde_json::from_str(&shown).unwrap_or(Value::String(shown))
+}
 
 /// Returns the values of the keys that the other host has otherwise than the first one.
 fn of_destination(draft: &mut Draft) -> Parameters {
@@ -21,10 +26,10 @@ fn of_destination(draft: &mut Draft) -> Parameters {
     let keys = KEYS.iter().enumerate();
     let differing = keys.filter_map(|(key, entry)| {
         let path = path_at_destination(entry)?;
-        let item = Item { key, instance: 0 };
-        let here = slot(draft, item).map(|slot| slot.show());
-        let shown = slot(&mut there, item)?.show();
-        let value = serde_json::from_str(&shown).unwrap_or(Value::String(shown.clone()));
+        let item = Item::new(key, 0);
+        let here = slot(draft, &item).map(|slot| slot.show());
+        let shown = slot(&mut there, &item)?.show();
+        let value = json(shown.clone());
         (here != Some(shown)).then_some((path, value))
     });
     differing.collect()
@@ -47,12 +52,14 @@ pub(crate) fn resolved(draft: &mut Draft) -> Parameters {
                 parameters.extend(of_destination(draft));
                 continue;
             }
+            Target::Own => {
+                parameters.extend(own::shown(draft).into_iter().map(|(path, shown)| (path, json(shown))));
+                continue;
+            }
         };
         let values = names.into_iter().enumerate().filter_map(|(instance, name)| {
-            let shown = slot(draft, Item { key, instance })?.show();
-            // The value as a user writes it is JSON, except a name with an escaped character.
-            let value = serde_json::from_str(&shown).unwrap_or(Value::String(shown));
-            Some((name, value))
+            let shown = slot(draft, &Item::new(key, instance))?.show();
+            Some((name, json(shown)))
         });
         let values: Vec<(String, Value)> = values.collect();
         let Some((_, first)) = values.first() else { continue };

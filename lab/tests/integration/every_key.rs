@@ -288,6 +288,10 @@ const INERT: &[(&str, &str)] = &[
         "host.idle_hlt",
         "only a halt with an interrupt pending is another one (integration/avic.rs)",
     ),
+    (
+        "vm.*.own.*",
+        "no shipped workload is a program's own (integration/own_workload.rs)",
+    ),
     ("vm.*.recorded.file", "it names a file with threads (sim/recorded.rs)"),
     ("vm.*.recorded.guest", "it names threads of that file"),
     (

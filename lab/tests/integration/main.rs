@@ -23,6 +23,7 @@ mod ledger;
 mod matrix;
 mod mutations;
 mod orders;
+mod own_workload;
 mod packages;
 mod preemption;
 mod prose;

@@ -74,6 +74,9 @@ struct Stored {
 }
 
 impl Parameters {
+    /// No parameters.
+    pub const NONE: Parameters = Parameters(Vec::new());
+
     /// Returns the values of `parameters`.
     pub fn of(parameters: Vec<Parameter<'_>>) -> Parameters {
         let stored = |Parameter {

@@ -5,11 +5,13 @@
 //! returns at once.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::fmt;
 
 use holdfast_locks::CpuId;
 
 use crate::ids::TaskId;
+use crate::parameter::{Parameter, Parameters};
 
 /// A policy of a guest kernel that schedules its tasks itself.
 ///
@@ -21,6 +23,11 @@ use crate::ids::TaskId;
 pub trait GuestPolicy: fmt::Debug {
     /// Returns what the policy does, in one line, for lists.
     fn about(&self) -> &'static str;
+
+    /// Returns the parameters that experiments can set, as `vm.*.own.NAME`.
+    fn parameters(&mut self) -> Vec<Parameter<'_>> {
+        Vec::new()
+    }
 
     /// Returns the CPU for a task. Refused: an unknown CPU, and one that has not started.
     fn place(&self, cpus: &Cpus<'_>, placed: Placed, kernel: CpuId) -> CpuId {
@@ -142,42 +149,51 @@ impl fmt::Debug for Cpus<'_> {
 }
 
 /// A guest policy that a kernel can be configured with.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct GuestPolicyKind {
     name: &'static str,
+    /// What can be set.
+    pub parameters: Parameters,
     /// `None`: the kernel decides everything.
-    make: Option<fn() -> Box<dyn GuestPolicy>>,
+    make: Option<fn(&Parameters) -> Box<dyn GuestPolicy>>,
 }
 
 impl GuestPolicyKind {
     /// No policy: the kernel decides everything.
     pub const KERNEL: GuestPolicyKind = GuestPolicyKind {
         name: "kernel",
+        parameters: Parameters::NONE,
         make: None,
     };
 
-    /// Returns the policy `P`, which experiments call `name`. Each guest begins with `P::default()`.
+    /// Returns the policy `P`, which experiments call `name`. Each guest begins with `P::default()` and the parameters
+    /// that were set.
     pub fn of<P: GuestPolicy + Default + 'static>(name: &'static str) -> GuestPolicyKind {
         GuestPolicyKind {
             name,
-            make: Some(|| Box::new(P::default())),
+            parameters: Parameters::of(P::default().parameters()),
+            make: Some(|parameters| {
+                let mut policy = P::default();
+                parameters.copy_to(policy.parameters());
+                Box::new(policy)
+            }),
         }
     }
 
     /// Returns the policy's name.
-    pub const fn name(self) -> &'static str {
+    pub const fn name(&self) -> &'static str {
         self.name
     }
 
     /// Returns what the policy does, in one line.
-    pub fn about(self) -> &'static str {
+    pub fn about(&self) -> &'static str {
         self.make()
             .map_or("the guest's kernel decides", |policy| policy.about())
     }
 
     /// Returns a new policy, or `None` if the kernel decides everything.
-    pub(crate) fn make(self) -> Option<Box<dyn GuestPolicy>> {
-        self.make.map(|make| make())
+    pub(crate) fn make(&self) -> Option<Box<dyn GuestPolicy>> {
+        self.make.map(|make| make(&self.parameters))
     }
 }
 
@@ -187,10 +203,10 @@ impl Default for GuestPolicyKind {
     }
 }
 
-// By name alone: the same function can have several addresses.
+// Not by what makes it: the same function can have several addresses.
 impl PartialEq for GuestPolicyKind {
     fn eq(&self, other: &GuestPolicyKind) -> bool {
-        self.name == other.name
+        self.name == other.name && self.parameters == other.parameters
     }
 }
 
@@ -198,6 +214,6 @@ impl Eq for GuestPolicyKind {}
 
 impl fmt::Debug for GuestPolicyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
+        write!(f, "{} {:?}", self.name, self.parameters)
     }
 }

@@ -29,7 +29,7 @@ impl Extensions {
     pub const NONE: Extensions = Extensions {
         locks: LockKind::ALL,
         policies: &[PolicyKind::KERNEL],
-        guest_policies: &[GuestPolicyKind::KERNEL],
+        guest_policies: const { &[GuestPolicyKind::KERNEL] },
         workloads: &[],
     };
 

@@ -232,7 +232,11 @@ impl Slot<'_> {
             Slot::GuestPolicy(slot, known) => {
                 let Value::Text(name) = value else { return Err(expected) };
                 let found = known.iter().find(|kind| kind.name() == name);
-                *slot = *found.ok_or_else(|| one_of(name, guest_policies_of(known)))?;
+                let found = found.ok_or_else(|| one_of(name, guest_policies_of(known)))?;
+                // The current policy keeps its parameters.
+                if slot.name() != name {
+                    slot.clone_from(found);
+                }
                 true
             }
             Slot::Workload(slot, own) => {

@@ -42,7 +42,7 @@ pub enum Target {
     Group(fn(&mut DraftGroup) -> Option<Slot<'_>>),
     /// A parameter of a guest.
     Vm(fn(&mut DraftVm) -> Option<Slot<'_>>),
-    /// A parameter of a program's own workload, by the name that it has there.
+    /// A parameter of a program's own workload or guest policy, by the name that it has there.
     Own,
     /// A parameter of a host task.
     Task(fn(&mut HostTask) -> Option<Slot<'_>>),
@@ -94,7 +94,9 @@ impl Key {
     /// Returns what the configuration must have for the key to apply.
     pub(super) fn needs(&self) -> String {
         match self.path.split('.').collect::<Vec<_>>()[..] {
-            ["vm", _, "own", _] => "a guest with a workload of the program's own that has this parameter".to_owned(),
+            ["vm", _, "own", _] => {
+                "a guest with a workload or policy of the program's own that has this parameter".to_owned()
+            }
             ["vm", _, workload, _] if workload != "cpu" => format!("a guest with workload = \"{workload}\""),
             ["machine", key] if key.starts_with("ple") => {
                 "an Intel CPU; an AMD CPU has the machine.pause_filter keys".to_owned()

@@ -18,7 +18,7 @@ pub(super) struct Item {
     pub(super) key: usize,
     /// Index of the group, guest, task or cost, or of the key for the first host.
     pub(super) instance: usize,
-    /// Name of the parameter of an own workload. Empty if it is none.
+    /// Name of the parameter of an own workload or guest policy. Empty if it is none.
     pub(super) name: String,
 }
 

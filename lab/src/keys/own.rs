@@ -1,8 +1,8 @@
-//! Parameters of workloads that a program adds.
+//! Parameters of workloads and guest policies that a program adds.
 
 use std::collections::BTreeMap;
 
-use holdfast_workloads::{OwnWorkload, Parameter, Workload};
+use holdfast_workloads::{Parameter, Parameters, Workload};
 
 use super::names::Item;
 use super::{KEYS, Target};
@@ -11,17 +11,19 @@ use crate::draft::{Draft, DraftVm};
 use crate::extensions::Extensions;
 use crate::slot::Slot;
 
-fn workload(vm: &mut DraftVm) -> Option<&mut OwnWorkload> {
-    match &mut vm.boot.workload {
-        Workload::Own(own) => Some(own),
+/// Returns the parameters of a guest's workload and of its policy. Of two with one name, the workload's is set.
+fn of_guest(vm: &mut DraftVm) -> impl Iterator<Item = Parameter<'_>> {
+    let workload = match &mut vm.boot.workload {
+        Workload::Own(own) => Some(own.parameters.iter_mut()),
         _ => None,
-    }
+    };
+    let policy = vm.boot.kernel.policy.parameters.iter_mut();
+    workload.into_iter().flatten().chain(policy)
 }
 
 /// Returns the parameter that `item` names, if its guest has it.
 pub(super) fn parameter<'d>(draft: &'d mut Draft, item: &Item) -> Option<Parameter<'d>> {
-    let own = workload(&mut draft.vms[item.instance])?;
-    own.parameters.iter_mut().find(|parameter| parameter.name == item.name)
+    of_guest(&mut draft.vms[item.instance]).find(|parameter| parameter.name == item.name)
 }
 
 /// Returns what the guest of `item` could take instead of it. `None` if it has no parameters or the key is another.
@@ -29,11 +31,15 @@ pub(super) fn needs(draft: &mut Draft, item: &Item) -> Option<String> {
     if !matches!(KEYS[item.key].target, Target::Own) {
         return None;
     }
-    let own = workload(&mut draft.vms[item.instance])?;
-    let of = own.name();
-    let names: Vec<&str> = own.parameters.iter_mut().map(|parameter| parameter.name).collect();
+    let vm = &mut draft.vms[item.instance];
+    let of = format!(
+        "\"{}\" and \"{}\"",
+        vm.boot.workload.name(),
+        vm.boot.kernel.policy.name()
+    );
+    let names: Vec<&str> = of_guest(vm).map(|parameter| parameter.name).collect();
     let known = one_of(&item.name, names.iter().copied());
-    (!names.is_empty()).then(|| format!("a parameter of \"{of}\", {known}"))
+    (!names.is_empty()).then(|| format!("a parameter of {of}, {known}"))
 }
 
 /// Returns the paths and values of all parameters. A path has `*` where all guests that have the parameter agree.
@@ -41,9 +47,11 @@ pub(super) fn shown(draft: &mut Draft) -> Vec<(String, String)> {
     let mut by_name: BTreeMap<&str, Vec<(String, String)>> = BTreeMap::new();
     for vm in &mut draft.vms {
         let name = vm.name.clone();
-        for parameter in workload(vm).into_iter().flat_map(|own| own.parameters.iter_mut()) {
-            let value = Slot::of(parameter.place).show();
-            by_name.entry(parameter.name).or_default().push((name.clone(), value));
+        for parameter in of_guest(vm) {
+            let of_name = by_name.entry(parameter.name).or_default();
+            if of_name.last().is_none_or(|(last, _)| *last != name) {
+                of_name.push((name.clone(), Slot::of(parameter.place).show()));
+            }
         }
     }
     let mut shown = Vec::new();
@@ -61,18 +69,19 @@ pub(super) fn shown(draft: &mut Draft) -> Vec<(String, String)> {
 
 /// Says of each parameter what it is and takes.
 pub(super) fn about(with: Extensions) -> String {
-    let about = |workload: &OwnWorkload| {
-        let mut parameters = workload.parameters.clone();
+    let about = |of: &str, parameters: &Parameters| {
         let about = |parameter: Parameter<'_>| {
             let (name, about, range) = (parameter.name, parameter.about, parameter.range);
             let slot = Slot::of(parameter.place);
             let (kind, default) = (slot.kind(range), slot.show());
-            format!(
-                "`{name}` of \"{}\": {about}; {kind}, default {default}.",
-                workload.name()
-            )
+            format!("`{name}` of \"{of}\": {about}; {kind}, default {default}.")
         };
-        parameters.iter_mut().map(about).collect::<Vec<_>>()
+        parameters.clone().iter_mut().map(about).collect::<Vec<_>>()
     };
-    with.workloads.iter().flat_map(about).collect::<Vec<_>>().join(" ")
+    let workloads = with.workloads.iter().flat_map(|of| about(of.name(), &of.parameters));
+    let policies = with
+        .guest_policies
+        .iter()
+        .flat_map(|of| about(of.name(), &of.parameters));
+    workloads.chain(policies).collect::<Vec<_>>().join(" ")
 }

@@ -52,7 +52,7 @@ impl Key {
             }),
             Target::Own => Some(Described {
                 kind: "what the parameter takes".to_owned(),
-                default: "the workload's".to_owned(),
+                default: "the default of its type".to_owned(),
             }),
             Target::Host(target) => describe(target(&mut HostConfig::of(TODAY))),
             Target::Group(target) => describe(target(&mut DraftGroup::new(""))),

@@ -1,12 +1,13 @@
-//! Parameters of a workload that a program adds: values reach it with their types, and bad ones are refused.
+//! Parameters of a workload and a guest policy that a program adds: values reach them with their types, and bad ones are refused.
 
 use holdfast_guest::{Limits, Machine, Os, Program, Start};
 use holdfast_lab::experiment::Experiment;
 use holdfast_lab::extensions::{Extensions, Load};
 use holdfast_lab::options::Options;
 use holdfast_lab::plan::Plan;
+use holdfast_locks::CpuId;
 use holdfast_sim::{CallOff, run};
-use holdfast_workloads::{Parameter, Place};
+use holdfast_workloads::{Cpus, GuestPolicy, Parameter, Place, Placed, TaskId};
 
 /// A workload of one task, which ends after `items` times `work_ns`, and says what it has.
 #[derive(Clone, Debug)]
@@ -74,6 +75,38 @@ impl<M: Machine> Program<M> for Mine {
     }
 }
 
+/// A policy that has all tasks on `cpu`.
+#[derive(Debug, Default)]
+struct OneCpu {
+    cpu: u32,
+    lanes: u32,
+}
+
+impl GuestPolicy for OneCpu {
+    fn about(&self) -> &'static str {
+        "one CPU"
+    }
+
+    fn parameters(&mut self) -> Vec<Parameter<'_>> {
+        vec![
+            Parameter::new("cpu", "where tasks are", Place::U32(&mut self.cpu)).within(0.0, 7.0),
+            Parameter::new(
+                "lanes",
+                "a name that the workload has, too",
+                Place::U32(&mut self.lanes),
+            ),
+        ]
+    }
+
+    fn place(&self, _: &Cpus<'_>, _: Placed, _: CpuId) -> CpuId {
+        CpuId(self.cpu)
+    }
+
+    fn tick(&self, _: &Cpus<'_>, _: Option<TaskId>) -> Option<CpuId> {
+        Some(CpuId(self.cpu))
+    }
+}
+
 const FILE: &str = r#"
 name = "mine"
 title = "a workload with parameters"
@@ -98,7 +131,9 @@ workload = "hog"
 fn plan(set: &[&str]) -> Result<Plan, String> {
     let options = Options {
         set: set.iter().map(|&setting| setting.to_owned()).collect(),
-        extensions: Extensions::shipped().workload::<Mine>("mine"),
+        extensions: Extensions::shipped()
+            .workload::<Mine>("mine")
+            .guest_policy::<OneCpu>("one-cpu"),
         ..Options::default()
     };
     let experiment = Experiment::parse("mine.toml", FILE).map_err(|problems| problems.to_string())?;
@@ -138,6 +173,30 @@ fn values_reach_the_guest_that_they_name() {
 }
 
 #[test]
+fn values_reach_a_guest_policy_and_no_other_guest() {
+    let set = [
+        "vm.a.guest_policy=one-cpu",
+        "vm.a.own.cpu=5",
+        "vm.a.own.lanes=2",
+        "vm.a.own.work=1 ms",
+    ];
+    let plan = plan(&set).expect("valid");
+    let parameters = &plan.cells[0].parameters;
+    assert_eq!(parameters["vm.*.own.cpu"], 5);
+    assert_eq!(parameters["vm.a.own.lanes"], 2, "the workload's");
+    let outcome = run(&plan.cells[0].config, &CallOff::new()).unwrap_or_else(|failure| panic!("{failure}"));
+    let refused = |vm: usize| outcome.vms[vm].counters.get("guest.policy_refusals").copied();
+    // The guest has one CPU.
+    assert!(
+        refused(0).is_some_and(|count| count > 0),
+        "CPU 5 was asked for: {:?}",
+        refused(0)
+    );
+    assert_eq!(refused(1), None);
+    assert_eq!(outcome.vms[0].counters["lanes"], 2);
+}
+
+#[test]
 fn what_is_set_is_scaled_and_is_among_the_parameters() {
     assert_eq!(has(&["vm.a.work=0.5"], 0)[0], 100);
     let plan = plan(&["vm.*.own.lanes=3"]).expect("valid");
@@ -154,7 +213,7 @@ fn bad_names_and_values_are_refused_with_what_would_be_right() {
         ("vm.a.own.itms=5", "did you mean \"items\""),
         (
             "vm.a.own.itms=5",
-            "a parameter of \"mine\", one of items, work, share, lanes, eager",
+            "a parameter of \"mine\" and \"kernel\", one of items, work, share, lanes, eager",
         ),
         ("vm.a.own.items=0", "a whole number from 1 to 1000000"),
         ("vm.a.own.items=1.5", "a whole number from 1 to 1000000"),
@@ -163,8 +222,12 @@ fn bad_names_and_values_are_refused_with_what_would_be_right() {
         ("vm.a.own.share=1.5", "a number from 0 to 1"),
         ("vm.a.own.work=5 parsecs", "us"),
         ("vm.a.own.eager=perhaps", "true or false"),
-        ("vm.other.own.items=5", "a guest with a workload of the program's own"),
+        (
+            "vm.other.own.items=5",
+            "a guest with a workload or policy of the program's own",
+        ),
         ("vm.*.own.itms=5", "own.itms"),
+        ("vm.a.own.cpu=1", "a parameter of"),
         ("vm.a.own=5", "a known key"),
     ];
     for (set, said) in refused {

@@ -40,7 +40,8 @@ pub(super) static WORKLOAD: &[Key] = &[
         ),
     ),
     key("vm.*.work", vm!(F64, work)).range(1e-4, 1e4),
-    key("vm.*.own.*", ("", Target::Own)).note("Parameter of a workload that a program adds, by its name there."),
+    key("vm.*.own.*", ("", Target::Own))
+        .note("Parameter of a workload or guest policy that a program adds, by its name there."),
     key("vm.*.hog.tasks", workload!(Hog, OptionalU32, tasks)).range(1.0, 1e5),
     key("vm.*.contend.tasks", workload!(Contend, OptionalU32, tasks)).range(1.0, 1e5),
     key("vm.*.contend.held", workload!(Contend, Nanos, held_ns)),

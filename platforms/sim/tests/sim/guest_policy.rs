@@ -68,7 +68,7 @@ fn a_policy_without_answers_is_the_kernel() {
         GuestPolicyKind::of::<Elsewhere>("elsewhere"),
     ];
     for policy in policies {
-        assert_eq!(play(&guest(policy, 3)).history_hash, kernel, "{policy:?}");
+        assert_eq!(play(&guest(policy.clone(), 3)).history_hash, kernel, "{policy:?}");
     }
 }
 
@@ -87,25 +87,25 @@ impl<const CPU: u32> GuestPolicy for Waits<CPU> {
 }
 
 /// Returns the number of answers that were refused, if it is counted.
-fn refused(policy: GuestPolicyKind) -> Option<u64> {
-    let mut config = guest(policy, 3);
+fn refused(policy: &GuestPolicyKind) -> Option<u64> {
+    let mut config = guest(policy.clone(), 3);
     config.vms[0].host.guest_word = true;
     play(&config).vms[0].counters.get("guest.policy_refusals").copied()
 }
 
 #[test]
 fn answers_against_the_rules_are_refused_and_counted() {
-    assert_eq!(refused(GuestPolicyKind::KERNEL), None, "there is no policy");
+    assert_eq!(refused(&GuestPolicyKind::KERNEL), None, "there is no policy");
     let right = [
         GuestPolicyKind::of::<Nothing>("nothing"),
         GuestPolicyKind::of::<OneCpu>("one"),
         GuestPolicyKind::of::<StealGovernor<10>>("governed"),
     ];
     for policy in right {
-        assert_eq!(refused(policy), Some(0), "{policy:?}");
+        assert_eq!(refused(&policy), Some(0), "{policy:?}");
     }
     let at_least = |policy, least| {
-        let found = refused(policy).expect("it is counted");
+        let found = refused(&policy).expect("it is counted");
         assert!(found >= least, "{policy:?}: {found}, expected at least {least}");
     };
     // New tasks, and ticks.
@@ -117,7 +117,7 @@ fn answers_against_the_rules_are_refused_and_counted() {
         GuestPolicyKind::of::<Waits<2>>("itself"),
         GuestPolicyKind::of::<Waits<4>>("the first that there is not"),
     ]
-    .map(|policy| refused(policy).expect("it is counted"));
+    .map(|policy| refused(&policy).expect("it is counted"));
     assert!(0 < itself && itself < unknown / 2, "{itself} and {unknown}");
 }
 
@@ -149,7 +149,7 @@ fn tasks_are_where_the_policy_has_them() {
 #[test]
 fn the_steal_governor_uses_fewer_cpus_only_while_time_is_stolen() {
     let governed = GuestPolicyKind::of::<StealGovernor<10>>("governed");
-    let [alone, without] = [governed, GuestPolicyKind::KERNEL].map(|policy| elapsed(&guest(policy, 0)));
+    let [alone, without] = [governed.clone(), GuestPolicyKind::KERNEL].map(|policy| elapsed(&guest(policy, 0)));
     assert!(
         alone < without + without / 20,
         "alone {alone} ns, without it {without} ns"

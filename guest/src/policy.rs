@@ -148,6 +148,9 @@ impl fmt::Debug for Cpus<'_> {
     }
 }
 
+/// Makes a policy with these parameters.
+type Make = fn(&Parameters) -> Box<dyn GuestPolicy>;
+
 /// A guest policy that a kernel can be configured with.
 #[derive(Clone)]
 pub struct GuestPolicyKind {
@@ -155,7 +158,7 @@ pub struct GuestPolicyKind {
     /// What can be set.
     pub parameters: Parameters,
     /// `None`: the kernel decides everything.
-    make: Option<fn(&Parameters) -> Box<dyn GuestPolicy>>,
+    make: Option<Make>,
 }
 
 impl GuestPolicyKind {

@@ -63,5 +63,5 @@ fn parameters_that_are_none_or_too_large_are_refused() {
     let told = refused("vm.guest.own.stages=1000");
     assert!(told.contains("a whole number from 2 to 64"), "{told}");
     let told = refused("vm.neighbor.own.stages=8");
-    assert!(told.contains("a workload of the program's own"), "{told}");
+    assert!(told.contains("a workload or policy of the program's own"), "{told}");
 }

@@ -1,4 +1,5 @@
-//! Parameters of a workload and a guest policy that a program adds: values reach them with their types, and bad ones are refused.
+//! Parameters of a workload and a guest policy that a program adds: values reach them with their types, and bad ones
+//! are refused.
 
 use holdfast_guest::{Limits, Machine, Os, Program, Start};
 use holdfast_lab::experiment::Experiment;

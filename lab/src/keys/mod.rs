@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 
 use holdfast_host::Linux;
 use holdfast_machine::Costs;
+use holdfast_workloads::Parameter;
 
 use crate::diagnostic::{Findings, Place};
 use crate::document::{Node, Value};
@@ -154,7 +155,9 @@ impl<'s> Effective<'s> {
                 // A `*` also reaches guests to which the key does not apply. A named guest must have it.
                 None if !exact => {}
                 None => {
-                    let needs = own::needs(draft, item).unwrap_or_else(|| key.needs());
+                    let own = matches!(key.target, Target::Own).then(|| &mut draft.vms[item.instance]);
+                    let needs = own.and_then(|vm| own::needs(vm, &item.name));
+                    let needs = needs.unwrap_or_else(|| key.needs());
                     findings.add(place, &setting.path, "a key that does not apply here", needs);
                 }
                 Some(slot) => {
@@ -202,11 +205,15 @@ fn split(path: &str) -> (&str, &str) {
     path.split_once(".*.").unwrap_or(("", path))
 }
 
+fn own_parameter<'d>(draft: &'d mut Draft, item: &Item) -> Option<Parameter<'d>> {
+    own::parameter(&mut draft.vms[item.instance], &item.name)
+}
+
 /// Returns the limits of the number that `item` takes.
 fn range(draft: &mut Draft, item: &Item) -> Range {
     match KEYS[item.key].target {
         Target::Destination => KEYS[item.instance].range,
-        Target::Own => own::parameter(draft, item).map_or((0.0, f64::INFINITY), |parameter| parameter.range),
+        Target::Own => own_parameter(draft, item).map_or((0.0, f64::INFINITY), |parameter| parameter.range),
         _ => KEYS[item.key].range,
     }
 }
@@ -225,7 +232,7 @@ fn slot<'d>(draft: &'d mut Draft, item: &Item) -> Option<Slot<'d>> {
         Target::Host(target) => target(&mut draft.host),
         Target::Group(target) => target(&mut draft.groups[item.instance]),
         Target::Vm(target) => target(&mut draft.vms[item.instance]),
-        Target::Own => own::parameter(draft, item).map(|parameter| Slot::of(parameter.place)),
+        Target::Own => own_parameter(draft, item).map(|parameter| Slot::of(parameter.place)),
         Target::Task(target) => target(&mut draft.tasks[item.instance]),
         Target::Run(target) => target(draft),
         Target::Destination => {

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use holdfast_workloads::{Parameter, Parameters, Workload};
 
-use super::names::Item;
-use super::{KEYS, Target};
 use crate::diagnostic::one_of;
 use crate::draft::{Draft, DraftVm};
 use crate::extensions::Extensions;
@@ -21,24 +19,20 @@ fn of_guest(vm: &mut DraftVm) -> impl Iterator<Item = Parameter<'_>> {
     workload.into_iter().flatten().chain(policy)
 }
 
-/// Returns the parameter that `item` names, if its guest has it.
-pub(super) fn parameter<'d>(draft: &'d mut Draft, item: &Item) -> Option<Parameter<'d>> {
-    of_guest(&mut draft.vms[item.instance]).find(|parameter| parameter.name == item.name)
+/// Returns the parameter `name` of `vm`, if it has it.
+pub(super) fn parameter<'v>(vm: &'v mut DraftVm, name: &str) -> Option<Parameter<'v>> {
+    of_guest(vm).find(|parameter| parameter.name == name)
 }
 
-/// Returns what the guest of `item` could take instead of it. `None` if it has no parameters or the key is another.
-pub(super) fn needs(draft: &mut Draft, item: &Item) -> Option<String> {
-    if !matches!(KEYS[item.key].target, Target::Own) {
-        return None;
-    }
-    let vm = &mut draft.vms[item.instance];
+/// Returns what `vm` could take instead of `name`. `None` if it has no parameters.
+pub(super) fn needs(vm: &mut DraftVm, name: &str) -> Option<String> {
     let of = format!(
         "\"{}\" and \"{}\"",
         vm.boot.workload.name(),
         vm.boot.kernel.policy.name()
     );
     let names: Vec<&str> = of_guest(vm).map(|parameter| parameter.name).collect();
-    let known = one_of(&item.name, names.iter().copied());
+    let known = one_of(name, names.iter().copied());
     (!names.is_empty()).then(|| format!("a parameter of {of}, {known}"))
 }
 

@@ -24,6 +24,7 @@ impl Policy for GraceAndBoost {
     }
 
     fn slice(&mut self, view: &View<'_>, pcpu: PcpuId, task: TaskId) -> Option<Nanos> {
+        self.spread.slice(view, pcpu, task);
         self.grace.slice(view, pcpu, task)
     }
 

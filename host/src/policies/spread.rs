@@ -3,11 +3,12 @@
 use alloc::vec::Vec;
 
 use super::section::{is_in_queue, ready};
-use crate::boundary::{PcpuId, TaskId, VcpuId, VmId};
+use crate::boundary::{Nanos, PcpuId, TaskId, VcpuId, VmId};
 use crate::sched::seam::{Pause, Policy, RunState, View};
 
 /// A vCPU that takes a pause exit in the queue of a lock leaves its pCPU to a thread of another VM, if without it there
-/// still run as many of its siblings as its VM has pCPUs by right.
+/// still run as many of its siblings as its VM has pCPUs by right. It stays if it had gone to sleep before it ran: a
+/// vCPU that sleeps by itself needs less than its share, and soon.
 ///
 /// That number is the sum over the vCPUs of the VM of one by the number of threads that want the pCPU of each, as if all
 /// had the same weight. The vCPU stays ready and loses nothing: what it has not run, it gets later. So the VM has its
@@ -15,8 +16,25 @@ use crate::sched::seam::{Pause, Policy, RunState, View};
 /// gain: while it is more than 3 ms ahead of its turn, the vCPU stays.
 #[derive(Clone, Debug, Default)]
 pub struct Spread {
-    /// For each pCPU the thread that is to leave it.
-    leaves: Vec<Option<TaskId>>,
+    pcpus: Vec<Pcpu>,
+    /// For each thread whether it was preempted when it last left a pCPU.
+    preempted: Vec<bool>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Pcpu {
+    /// The thread that was picked last.
+    last: Option<TaskId>,
+    /// The thread that is to leave.
+    leaves: Option<TaskId>,
+}
+
+impl Spread {
+    fn at(&mut self, pcpu: PcpuId) -> &mut Pcpu {
+        let index = pcpu.0 as usize;
+        self.pcpus.resize(self.pcpus.len().max(index + 1), Pcpu::default());
+        &mut self.pcpus[index]
+    }
 }
 
 /// Parts of a pCPU. It has divisors enough.
@@ -54,9 +72,19 @@ impl Policy for Spread {
     }
 
     fn pick(&mut self, view: &View<'_>, pcpu: PcpuId, kernel: Option<TaskId>) -> Option<TaskId> {
-        let leaves = self.leaves.get_mut(pcpu.0 as usize).and_then(Option::take);
+        let Pcpu { last, leaves } = core::mem::take(self.at(pcpu));
+        if let Some(last) = last {
+            let index = last.0 as usize;
+            self.preempted.resize(self.preempted.len().max(index + 1), false);
+            self.preempted[index] = view.thread(last).is_some_and(|thread| thread.run == RunState::Ready);
+        }
         let stays = leaves.filter(|&task| kernel == Some(task));
         stays.and_then(|task| other(view, pcpu, task)).or(kernel)
+    }
+
+    fn slice(&mut self, _: &View<'_>, pcpu: PcpuId, task: TaskId) -> Option<Nanos> {
+        self.at(pcpu).last = Some(task);
+        None
     }
 
     fn pause_exit(&mut self, view: &View<'_>, spinner: VcpuId) -> Pause {
@@ -66,12 +94,11 @@ impl Policy for Spread {
         let Some((task, thread)) = running.filter(|(_, thread)| is_in_queue(&thread.guest)) else {
             return Pause::Kernel;
         };
-        if other(view, thread.pcpu, task).is_none() || !is_crowded(view, task) {
+        let preempted = self.preempted.get(task.0 as usize).copied().unwrap_or(false);
+        if !preempted || other(view, thread.pcpu, task).is_none() || !is_crowded(view, task) {
             return Pause::Kernel;
         }
-        let index = thread.pcpu.0 as usize;
-        self.leaves.resize(self.leaves.len().max(index + 1), None);
-        self.leaves[index] = Some(task);
+        self.at(thread.pcpu).leaves = Some(task);
         Pause::Leave
     }
 }

@@ -328,7 +328,8 @@ impl<M: Machine> ThisCpu<'_, M> {
         if self.system.chosen.get().assists.word && !local.is_busy() {
             // ORDERING: Relaxed: a hint, which the host wrote on this pCPU before it entered the guest.
             if self.cpu.steal_time(self.id).granted.load(Relaxed) != 0 {
-                self.cpu.hypercall(hypercall::SCHED_YIELD as u32, [u64::from(self.id.0), 0, 0, 0]);
+                self.cpu
+                    .hypercall(hypercall::SCHED_YIELD as u32, [u64::from(self.id.0), 0, 0, 0]);
             }
         }
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::*;
 use crate::boundary::{PcpuId, TaskId, VcpuId};
 use crate::faults::Planted;
-use crate::policies::{Boost, Grace, GraceAndBoost, Handover};
+use crate::policies::{Boost, Grace, GraceAndBoost, Handover, Spread};
 use crate::sched::seam::{Pause, RunState, View, Yield};
 
 /// Returns the host of `kernel` with `policy`.
@@ -286,11 +286,12 @@ impl Policy for Wild {
     }
 
     fn pause_exit(&mut self, _: &View<'_>, _: VcpuId) -> Pause {
-        match self.below(5) {
+        match self.below(6) {
             0 => Pause::Kernel,
             1 => Pause::Resume,
             2 => Pause::YieldTo(VcpuId(self.below(12) as u32)),
             3 => Pause::Boost(VcpuId(self.below(12) as u32)),
+            4 => Pause::Leave,
             _ => Pause::Sleep(self.time()),
         }
     }
@@ -372,5 +373,6 @@ fn cooperation_conforms() {
     assert_eq!(check::<Grace<500, 4>>(), Ok(()));
     assert_eq!(check::<Handover>(), Ok(()));
     assert_eq!(check::<Boost>(), Ok(()));
+    assert_eq!(check::<Spread>(), Ok(()));
     assert_eq!(check::<GraceAndBoost>(), Ok(()));
 }

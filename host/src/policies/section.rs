@@ -3,8 +3,9 @@
 use crate::boundary::TaskId;
 use crate::sched::seam::{GuestView, RunState, ThreadView, View};
 
-/// How far a thread may be ahead of its turn until no other one gets it a pCPU. Nanoseconds.
-const DEBT_MAX_NS: i64 = 3_000_000;
+/// How far a thread may be ahead of its turn until no other one gets it a pCPU, or behind it until it gives none away.
+/// Nanoseconds.
+pub(super) const DEBT_MAX_NS: i64 = 3_000_000;
 
 /// Returns whether a vCPU with this `guest` holds a spinlock, as far as the host can know. Without a word, kernel mode
 /// with interrupts masked is the sign of it.

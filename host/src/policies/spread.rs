@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::section::{is_in_queue, ready};
+use super::section::{DEBT_MAX_NS, is_in_queue, ready};
 use crate::boundary::{Nanos, PcpuId, TaskId, VcpuId, VmId};
 use crate::sched::seam::{Pause, Policy, RunState, View};
 
@@ -12,8 +12,8 @@ use crate::sched::seam::{Pause, Policy, RunState, View};
 ///
 /// That number is the sum over the vCPUs of the VM of one by the number of threads that want the pCPU of each, as if all
 /// had the same weight. The vCPU stays ready and loses nothing: what it has not run, it gets later. So the VM has its
-/// share as before, and its vCPUs no longer run all at once, to contend, and then none. Nor does the other thread
-/// gain: while it is more than 3 ms ahead of its turn, the vCPU stays.
+/// share as before, and its vCPUs no longer run all at once, to contend, and then none. While the vCPU is more than 3 ms
+/// behind its turn, or the other thread as much ahead of its own, the vCPU stays.
 #[derive(Clone, Debug, Default)]
 pub struct Spread {
     pcpus: Vec<Pcpu>,
@@ -91,7 +91,8 @@ impl Policy for Spread {
         let running = view
             .thread_of(spinner)
             .and_then(|task| Some((task, view.thread(task)?)));
-        let Some((task, thread)) = running.filter(|(_, thread)| is_in_queue(&thread.guest)) else {
+        let Some((task, thread)) = running.filter(|(_, thread)| is_in_queue(&thread.guest) && thread.lag < DEBT_MAX_NS)
+        else {
             return Pause::Kernel;
         };
         let preempted = self.preempted.get(task.0 as usize).copied().unwrap_or(false);

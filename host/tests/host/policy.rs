@@ -1,5 +1,6 @@
 //! Host policies: each decision has the effect that it says, within quotas and fairness.
 
+use holdfast_host::policies::Spread;
 use holdfast_host::{
     Command, Exit, HostConfig, Linux, Nanos, Pause, PauseHandling, PcpuId, Policy, PolicyKind, Quota, Run, TaskId,
     VcpuId, VcpuState, View, VmConfig, VmGroup, Yield,
@@ -145,6 +146,128 @@ fn grace_comes_at_the_end_of_a_slice_and_is_paid_back() {
         );
     }
 }
+
+policy!(ForSections {
+    fn slice_ends(&mut self, view: &View<'_>, _: PcpuId, task: TaskId) -> Option<Nanos> {
+        let word = view.thread(task).expect("a thread").guest.word;
+        word.is_some_and(|word| word.in_section).then_some(Nanos(500 * US))
+    }
+});
+
+/// Returns the steal-time record's registration. The VM must offer a word.
+fn speaks() -> Op {
+    Op::Exit(Exit::WriteMsr {
+        msr: holdfast_abi::msr::STEAL_TIME,
+        value: 0x1001,
+    })
+}
+
+fn with_word() -> VmConfig {
+    VmConfig {
+        guest_word: true,
+        ..VmConfig::default()
+    }
+}
+
+/// Returns for how long each grace of vCPU 0 lasted, which has sections of 300 us and next to a hog yields to itself
+/// after each if it `yields`. Microseconds.
+fn graces(kernel: Linux, yields: bool) -> Vec<u64> {
+    let mut world = World::new(&host::<ForSections>(kernel), &places(1, 1, 1));
+    let done = Op::Exit(Exit::Hypercall {
+        number: holdfast_abi::hypercall::SCHED_YIELD,
+        arguments: [0; 4],
+    });
+    let after = if yields { done } else { Op::Compute(US) };
+    let round = [
+        Op::Word(1),
+        Op::Compute(300 * US),
+        Op::Word(0),
+        after,
+        Op::Compute(20 * US),
+    ];
+    let mut ops = std::iter::once(speaks()).chain(std::iter::repeat(round).flatten());
+    let sections = Guest::new(Box::new(move || ops.next().expect("it never ends")));
+    world.add_vm(&with_word(), &[], vec![sections]);
+    world.add_vm(&VmConfig::default(), &[], vec![Guest::hog()]);
+    world.trace = Some(Vec::new());
+    world.start();
+    world.run_until(2_000 * MS);
+    let share = world.vcpu_time(0) as f64 / (2_000 * MS) as f64;
+    assert!((share - 0.5).abs() < 0.01, "{kernel:?}: {share}");
+    let (mut since, mut lengths) = (None, Vec::new());
+    for &(at, command) in world.trace.as_ref().expect("a trace") {
+        match command {
+            Command::Grant { granted: true, .. } => since = Some(at),
+            Command::State {
+                vcpu: VcpuId(0),
+                state: VcpuState::Preempted,
+            } => lengths.extend(since.take().map(|since| (at - since) / US)),
+            _ => {}
+        }
+    }
+    lengths
+}
+
+#[test]
+fn a_yield_to_itself_ends_a_grace_with_its_section() {
+    for kernel in [Linux::V3_3, Linux::V6_12] {
+        let [held, left] = [graces(kernel, false), graces(kernel, true)];
+        assert!(held.len() > 50 && left.len() > 50, "{kernel:?}: {held:?}, {left:?}");
+        assert!(held.iter().all(|&us| us >= 490), "{kernel:?}: {held:?}");
+        assert!(left.iter().all(|&us| us <= 310), "{kernel:?}: {left:?}");
+    }
+}
+
+/// Returns for what part of the time both vCPUs of a VM run that wait for a lock, each next to a hog of another VM.
+fn both_run(config: HostConfig) -> f64 {
+    let config = HostConfig {
+        pause: PauseHandling::DIRECTED_YIELD_2011,
+        ..config
+    };
+    let mut world = World::new(&config, &places(1, 2, 1));
+    let waiter = || {
+        let round = [Op::Compute(20 * US), Op::Exit(Exit::Pause)];
+        let mut ops = [speaks(), Op::Word(2)]
+            .into_iter()
+            .chain(std::iter::repeat(round).flatten());
+        Guest::new(Box::new(move || ops.next().expect("it never ends")))
+    };
+    let apart = [vec![0], vec![1]];
+    world.add_vm(&with_word(), &apart, vec![waiter(), waiter()]);
+    world.add_vm(&VmConfig::default(), &apart, vec![Guest::hog(), Guest::hog()]);
+    world.trace = Some(Vec::new());
+    world.start();
+    world.run_until(2_000 * MS);
+    let time = world.vcpu_time(0) + world.vcpu_time(1);
+    let share = time as f64 / (4_000 * MS) as f64;
+    assert!((share - 0.5).abs() < 0.02, "{share}");
+    let (mut runs, mut since, mut both) = ([false; 2], 0, 0);
+    for &(at, command) in world.trace.as_ref().expect("a trace") {
+        if let Command::State { vcpu, state } = command
+            && vcpu.0 < 2
+        {
+            both += if runs == [true; 2] { at - since } else { 0 };
+            since = at;
+            runs[vcpu.0 as usize] = state == VcpuState::InGuest;
+        }
+    }
+    both as f64 / (2_000 * MS) as f64
+}
+
+#[test]
+fn waiters_that_spread_run_in_turn_and_keep_their_share() {
+    for kernel in [Linux::V6_12, Linux::V7_3] {
+        let [kernels, spread] = [both_run(host::<Resumes>(kernel)), both_run(host::<Spread>(kernel))];
+        assert!(kernels > 0.3, "{kernel:?}: {kernels}");
+        assert!(spread < 0.05, "{kernel:?}: {spread}");
+    }
+}
+
+policy!(Resumes {
+    fn pause_exit(&mut self, _: &View<'_>, _: VcpuId) -> Pause {
+        Pause::Resume
+    }
+});
 
 policy!(Greedy {
     fn slice(&mut self, _: &View<'_>, _: PcpuId, _: TaskId) -> Option<Nanos> {

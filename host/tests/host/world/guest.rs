@@ -33,6 +33,8 @@ pub enum Op {
     Interrupts(bool),
     /// Changes its privilege level.
     Cpl(u8),
+    /// Says this in its word for the host.
+    Word(u32),
     /// Ends the interrupt in service: in memory if the host lets it, else by the register.
     End,
 }
@@ -146,6 +148,7 @@ impl Guest {
                 Op::Exit(exit) => return (0, Some(exit)),
                 Op::Interrupts(enabled) => self.state.interrupts_enabled = enabled,
                 Op::Cpl(cpl) => self.state.cpl = cpl,
+                Op::Word(word) => self.state.word = word,
                 Op::End => {
                     self.in_service.pop();
                     if self.pv_eoi & 1 == 0 {

@@ -34,12 +34,8 @@ impl Policy for GraceAndBoost {
 
     fn pause_exit(&mut self, view: &View<'_>, spinner: VcpuId) -> Pause {
         match self.boost.pause_exit(view, spinner) {
-            Pause::Resume => {}
-            boost => return boost,
-        }
-        match self.spread.pause_exit(view, spinner) {
-            Pause::Leave => Pause::Leave,
-            _ => Pause::Resume,
+            Pause::Resume => self.spread.pause_exit(view, spinner),
+            boost => boost,
         }
     }
 }

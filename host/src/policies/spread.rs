@@ -13,7 +13,7 @@ use crate::sched::seam::{Pause, Policy, RunState, View};
 /// That number is the sum over the vCPUs of the VM of one by the number of threads that want the pCPU of each, as if all
 /// had the same weight. The vCPU stays ready and loses nothing: what it has not run, it gets later. So the VM has its
 /// share as before, and its vCPUs no longer run all at once, to contend, and then none. While the vCPU is more than 3 ms
-/// behind its turn, or the other thread as much ahead of its own, the vCPU stays.
+/// behind its turn, or the other thread as much ahead of its own, the vCPU stays. One that stays spins on.
 #[derive(Clone, Debug, Default)]
 pub struct Spread {
     pcpus: Vec<Pcpu>,
@@ -93,11 +93,11 @@ impl Policy for Spread {
             .and_then(|task| Some((task, view.thread(task)?)));
         let Some((task, thread)) = running.filter(|(_, thread)| is_in_queue(&thread.guest) && thread.lag < DEBT_MAX_NS)
         else {
-            return Pause::Kernel;
+            return Pause::Resume;
         };
         let preempted = self.preempted.get(task.0 as usize).copied().unwrap_or(false);
         if !preempted || other(view, thread.pcpu, task).is_none() || !is_crowded(view, task) {
-            return Pause::Kernel;
+            return Pause::Resume;
         }
         self.at(thread.pcpu).leaves = Some(task);
         Pause::Leave

@@ -51,7 +51,7 @@ fn each_advice_has_its_worth_its_costs_and_the_way_back() {
         &["advise", "trace.txt", "--seeds", "2", "--format", "json"],
     );
     let advice = ran.json();
-    assert_eq!(advice["schema"], "holdfast.advice/1");
+    assert_eq!(advice["schema"], "holdfast.advice/2");
     assert_eq!(advice["knee"]["fits"], 2);
     let all = advice["advice"].as_array().expect("a list");
     let measured: Vec<&Value> = all.iter().filter(|advice| !advice["gain"].is_null()).collect();

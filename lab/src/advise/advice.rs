@@ -9,11 +9,11 @@ use super::proposal::Proposal;
 use super::replays::Replays;
 use super::worth::{self, Gain, Knee, Outcome};
 use crate::plan::Plan;
-use crate::replay::{Check, GuestCheck};
+use crate::replay::Check;
 use crate::run::Outcomes;
 
 /// Schema of an advice.
-pub const SCHEMA: &str = "holdfast.advice/1";
+pub const SCHEMA: &str = "holdfast.advice/2";
 
 /// What `holdfast advise` says.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -32,7 +32,7 @@ pub struct Advice {
     pub length_ns: u64,
     /// Number of draws of each replay.
     pub draws: usize,
-    /// The remedies, most worth first.
+    /// The remedies: what is wrongly set first, then those that are most worth.
     pub advice: Vec<Outcome>,
     /// How many of these vCPUs the host has pCPUs for; null if they are not too many, or if that is not measured.
     pub knee: Option<Knee>,
@@ -65,10 +65,7 @@ impl Advice {
         replays: &Replays,
         (plan, outcomes): (&Plan, &Outcomes),
     ) -> Advice {
-        let sum = |of: fn(&GuestCheck) -> f64| check.guests.iter().map(of).sum::<f64>();
-        let error = sum(|guest| (guest.ready_s.replayed - guest.ready_s.recorded).abs());
-        let error = error / sum(|guest| guest.ready_s.recorded).max(1e-9);
-        let gain = |at: usize| worth::gain(account, replays, (plan, outcomes), replays.variant(at)?, error);
+        let gain = |at: usize| worth::gain(account, replays, (plan, outcomes), replays.variant(at)?, &check);
         Advice {
             passes: true,
             check: Some(check.clone()),

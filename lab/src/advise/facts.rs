@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_recordings::account::{Account, VmAccount};
+use holdfast_recordings::account::{Account, Basis, VmAccount};
 use holdfast_recordings::hosts::list;
 
 use crate::replay::listed;
@@ -53,6 +53,16 @@ impl Vm<'_> {
     pub fn figure(&self, name: &str) -> f64 {
         let figure = Account::figure(&self.account.figures, name);
         figure.and_then(|figure| figure.value).unwrap_or(0.0)
+    }
+
+    /// Returns how the figure `name` came about.
+    pub fn basis(&self, name: &str) -> Basis {
+        Account::figure(&self.account.figures, name).map_or(Basis::Unknown, |figure| figure.basis)
+    }
+
+    /// Returns whether its vCPUs are pinned to a part of `pcpus`.
+    pub fn are_confined(&self, pcpus: &[u32]) -> bool {
+        self.allowed().is_some_and(|allowed| allowed.len() < pcpus.len())
     }
 
     /// Returns CPU ready in ms per 20 s, of all vCPUs together.

@@ -1,6 +1,7 @@
 //! Advice for a recorded host: what would help its VMs, what it would cost their neighbors, and how to do it.
 //!
-//! `rules.rs` `RULES` propose remedies (`proposal.rs`) from an account, whose figures `facts.rs` reads. `replays.rs`
+//! `rules.rs` `RULES`, with those of `spins.rs`, propose remedies (`proposal.rs`) from an account, whose figures
+//! `facts.rs` reads. `replays.rs`
 //! writes the experiment that has a variant for each remedy that a replay can answer, and `worth.rs` compares its
 //! outcomes with the recorded set-up. `advice.rs` is the answer, and `words.rs` fits it to a screen. Nothing here
 //! changes a host: [`Proposal::apply`] is text.
@@ -10,6 +11,7 @@ mod facts;
 mod proposal;
 mod replays;
 mod rules;
+mod spins;
 mod words;
 mod worth;
 

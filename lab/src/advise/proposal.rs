@@ -1,12 +1,15 @@
 //! What a rule proposes.
 
+use holdfast_recordings::account::Basis;
 use serde::Serialize;
 
-/// How much a remedy asks for.
+/// What a remedy asks for. Those that cost nobody anything come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effort {
-    /// A setting of this host or of a VM.
+    /// A switch is wrongly set: a quota, a pin, a feature that is off. To set it right costs nobody anything.
+    Mistake,
+    /// Another setting of this host or of a VM.
     Setting,
     /// Fewer vCPUs here: a VM moves, or becomes smaller.
     Fewer,
@@ -23,9 +26,11 @@ pub struct Proposal {
     pub remedy: String,
     /// What the account says.
     pub seen: String,
-    /// The most that it can save by the account, in ms of CPU time per 20 s.
-    pub at_most_ms_per_20s: f64,
-    /// How much it asks for.
+    /// Known: files or events say that this is so. Inferred: it follows with an assumption.
+    pub basis: Basis,
+    /// The most that it can save by the account, in ms of CPU time per 20 s; null if the account does not say it.
+    pub at_most_ms_per_20s: Option<f64>,
+    /// What it asks for.
     pub effort: Effort,
     /// Keys that the replay changes, with values as experiments have them; empty if no replay can answer.
     pub set: Vec<(String, String)>,

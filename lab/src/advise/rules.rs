@@ -1,9 +1,11 @@
 //! The rules: what is seen in an account, and the remedy for it.
 
+use holdfast_recordings::account::Basis;
 use holdfast_recordings::hosts::list;
 
 use super::facts::{Facts, Vm};
 use super::proposal::{Effort, Proposal};
+use super::spins::{no_pv_locks, pause_window};
 use crate::replay::{HOST_THREADS, listed};
 
 /// A rule. It proposes nothing where the account does not show what it is about.
@@ -28,13 +30,20 @@ const READY: f64 = 1.0;
 const BEHIND: f64 = 20.0;
 /// Idle share of the pCPUs from which on they are not too few, in percent.
 const IDLE: f64 = 10.0;
+/// KVM's default of the longest time for which a halted vCPU polls, in ns, on x86.
+const HALT_POLL_NS: u64 = 200_000;
 /// Length of a period of a quota, in us: the kernel's default.
 const PERIOD_US: f64 = 100_000.0;
 
 /// Returns the VMs that wait.
-fn waiting<'f>(facts: &'f Facts<'_>) -> impl Iterator<Item = &'f Vm<'f>> {
+pub(super) fn waiting<'f>(facts: &'f Facts<'_>) -> impl Iterator<Item = &'f Vm<'f>> {
     let waits = |vm: &&Vm<'_>| vm.figure("ready_of_wanted_percent") >= READY;
     facts.vms.iter().filter(waits)
+}
+
+/// Returns the effort of a setting, `is_mistake`: which was set by hand.
+fn mistake(is_mistake: bool) -> Effort {
+    if is_mistake { Effort::Mistake } else { Effort::Setting }
 }
 
 fn key(vm: &Vm<'_>, name: &str) -> String {
@@ -70,8 +79,9 @@ fn quota(facts: &Facts<'_>) -> Vec<Proposal> {
                 "its quota of {quota:.2} pCPUs throttles it: {:.0} % of its vCPUs' time; it wants {wanted:.1} pCPUs",
                 vm.figure("throttled_percent").min(100.0)
             ),
-            at_most_ms_per_20s: vm.ready_ms(),
-            effort: Effort::Setting,
+            basis: vm.basis("throttled_percent"),
+            at_most_ms_per_20s: Some(vm.ready_ms()),
+            effort: Effort::Mistake,
             set,
             apply: vm.write_group(file, value),
             undo,
@@ -136,8 +146,9 @@ fn own_threads(facts: &Facts<'_>) -> Vec<Proposal> {
                 listed(&others)
             ),
             seen: format!("{share:.0} % of its waits are behind threads of its own process (I/O, VMM)"),
-            at_most_ms_per_20s: vm.ready_ms() * share / 100.0,
-            effort: Effort::Setting,
+            basis: vm.basis("behind_own_threads_percent"),
+            at_most_ms_per_20s: Some(vm.ready_ms() * share / 100.0),
+            effort: mistake(vm.are_confined(&pcpus)),
             set: repinned(facts, vm, &pcpus, &others),
             apply: vm.pin_own_threads(&others),
             undo: vm.pin_own_threads(&before.unwrap_or(pcpus)),
@@ -173,7 +184,9 @@ fn siblings(facts: &Facts<'_>) -> Vec<Proposal> {
             Some(allowed) => pcpus.iter().copied().filter(|cpu| allowed.contains(cpu)).collect(),
             None => pcpus.clone(),
         };
-        if room.len() < vcpus.min(pcpus.len()) {
+        // Pins leave them fewer pCPUs than there are for them.
+        let are_stacked = room.len() < vcpus.min(pcpus.len());
+        if are_stacked {
             room.clone_from(&pcpus);
         }
         if share < BEHIND || vcpus < 2 || room.len() < 2 {
@@ -194,8 +207,9 @@ fn siblings(facts: &Facts<'_>) -> Vec<Proposal> {
             vm: Some(vm.account.name.clone()),
             remedy: format!("pin each vCPU of {} to pCPUs of its own", vm.account.name),
             seen: format!("{share:.0} % of its waits are behind its own vCPUs, queued on the same pCPU"),
-            at_most_ms_per_20s: vm.ready_ms() * share / 100.0,
-            effort: Effort::Setting,
+            basis: vm.basis("behind_siblings_percent"),
+            at_most_ms_per_20s: Some(vm.ready_ms() * share / 100.0),
+            effort: mistake(are_stacked),
             set: vec![(key(vm, "affinity"), affinity(&sets))],
             apply: vm.pin(&sets),
             undo: vm.pin(&before),
@@ -211,13 +225,23 @@ fn polling(facts: &Facts<'_>) -> Vec<Proposal> {
         .iter()
         .map(|vm| vm.share_ms(vm.figure("polling_percent")))
         .sum();
-    let now = facts.account.halt_poll_ns;
-    if waiting(facts).next().is_none() || paid < facts.ready_ms() * READY / 100.0 || paid <= 0.0 || now == Some(0) {
+    let now = facts.account.halt_poll_ns.unwrap_or(HALT_POLL_NS);
+    // Longer than that by hand: then any price is too high.
+    let is_mistake = now > HALT_POLL_NS;
+    let least = if is_mistake {
+        0.0
+    } else {
+        facts.ready_ms() * READY / 100.0
+    };
+    if waiting(facts).next().is_none() || paid < least || paid <= 0.0 || now == 0 {
         return Vec::new();
     }
     let file = "/sys/module/kvm/parameters/halt_poll_ns";
-    // KVM's default.
-    let now = now.unwrap_or(200_000);
+    let longer = if is_mistake {
+        format!("; halt_poll_ns is {now}, by default {HALT_POLL_NS}")
+    } else {
+        String::new()
+    };
     let proposal = |ns: u64| Proposal {
         rule: "polling",
         vm: None,
@@ -225,9 +249,13 @@ fn polling(facts: &Facts<'_>) -> Vec<Proposal> {
             0 => "stop polling for halted vCPUs: halt_poll_ns 0".to_owned(),
             _ => format!("poll shorter for halted vCPUs: halt_poll_ns {ns}"),
         },
-        seen: format!("the host polls {paid:.0} ms of 20 s for halted vCPUs, while others wait for a pCPU"),
-        at_most_ms_per_20s: paid,
-        effort: Effort::Setting,
+        seen: format!("the host polls {paid:.0} ms of 20 s for halted vCPUs, while others wait for a pCPU{longer}"),
+        basis: waiting(facts)
+            .map(|vm| vm.basis("polling_percent"))
+            .max()
+            .unwrap_or(Basis::Unknown),
+        at_most_ms_per_20s: Some(paid),
+        effort: mistake(is_mistake),
         set: vec![("host.halt_poll".to_owned(), format!("\"{ns} ns\""))],
         apply: format!("echo {ns} > {file}"),
         undo: format!("echo {now} > {file}"),
@@ -241,7 +269,12 @@ fn polling(facts: &Facts<'_>) -> Vec<Proposal> {
 
 /// Woken vCPUs wait for the next exit of the running one.
 fn lazy_preemption(facts: &Facts<'_>) -> Vec<Proposal> {
-    let waits = |vm: &&Vm<'_>| vm.figure("until_exit_percent") >= BEHIND;
+    // Of the waits about which something is known.
+    let share = |vm: &Vm<'_>| {
+        let known = 100.0 - vm.figure("behind_unknown_percent").clamp(0.0, 99.0);
+        vm.figure("until_exit_percent") / known * 100.0
+    };
+    let waits = |vm: &&Vm<'_>| share(vm) >= BEHIND;
     let ms: f64 = waiting(facts)
         .filter(waits)
         .map(|vm| vm.ready_ms() * vm.figure("until_exit_percent") / 100.0)
@@ -256,92 +289,16 @@ fn lazy_preemption(facts: &Facts<'_>) -> Vec<Proposal> {
         remedy: "preempt at once: preempt=full".to_owned(),
         seen: format!(
             "lazy preemption: {:.0} % of {}'s waits last until another guest's next exit or the tick",
-            first.figure("until_exit_percent"),
+            share(first),
             first.account.name
         ),
-        at_most_ms_per_20s: ms,
-        effort: Effort::Setting,
+        basis: first.basis("until_exit_percent"),
+        at_most_ms_per_20s: Some(ms),
+        effort: Effort::Mistake,
         set: vec![("host.preempt".to_owned(), "\"full\"".to_owned())],
         apply: format!("echo full > {file} (or boot with preempt=full)"),
         undo: format!("echo lazy > {file}"),
     }]
-}
-
-/// The guest spins until the hardware stops it, and never halts for a lock.
-fn no_pv_locks(facts: &Facts<'_>) -> Vec<Proposal> {
-    let remedy = |vm: &Vm<'_>| {
-        let (pauses, kicks) = (vm.figure("pause_exits_per_s"), vm.figure("kicks_per_s"));
-        if pauses < PAUSES || kicks > 0.0 || vm.account.vcpus.len() < 2 {
-            return None;
-        }
-        let calls = vm.exits_percent(&["VMCALL", "vmmcall"]) > 0.0;
-        let (remedy, apply, undo) = if calls {
-            (
-                format!(
-                    "let {}'s kernel use PV spinlocks: boot it without nopvspin",
-                    vm.account.name
-                ),
-                "in the guest: remove nopvspin from the kernel's command line; CONFIG_PARAVIRT_SPINLOCKS=y",
-                "in the guest: boot with nopvspin",
-            )
-        } else {
-            (
-                format!("offer PV spinlocks to {}", vm.account.name),
-                "VMM: -cpu host,kvm=on,kvm-pv-unhalt=on; then in the guest no nopvspin",
-                "VMM: -cpu host,kvm-pv-unhalt=off",
-            )
-        };
-        Some(Proposal {
-            rule: "no-pv-locks",
-            vm: Some(vm.account.name.clone()),
-            remedy,
-            seen: format!(
-                "{pauses:.0} pause exits and {kicks:.0} kicks per s of a vCPU: it spins up to {:.0} % of its time in them, \
-                 and no waiter for a spinlock halts",
-                vm.figure("spun_percent")
-            ),
-            at_most_ms_per_20s: vm.share_ms(vm.figure("spun_percent")),
-            effort: Effort::Setting,
-            set: Vec::new(),
-            apply: apply.to_owned(),
-            undo: undo.to_owned(),
-        })
-    };
-    waiting(facts).filter_map(remedy).collect()
-}
-
-/// Pause exits of a vCPU per second from which on they are worth advice.
-const PAUSES: f64 = 20.0;
-/// Share of directed yields that succeed, in percent, below which they miss.
-const YIELDS: f64 = 50.0;
-
-/// Pause exits whose directed yields find no vCPU to run.
-fn pause_window(facts: &Facts<'_>) -> Vec<Proposal> {
-    let remedy = |vm: &Vm<'_>| {
-        let count = |name: &str| vm.account.counters.get(name).copied();
-        let attempted = count("directed_yield_attempted").filter(|attempted| *attempted > 0)?;
-        let hits = count("directed_yield_successful")? as f64 / attempted as f64 * 100.0;
-        if vm.figure("pause_exits_per_s") < PAUSES || hits >= YIELDS {
-            return None;
-        }
-        Some(Proposal {
-            rule: "pause-window",
-            vm: Some(vm.account.name.clone()),
-            remedy: "leave spins earlier: a smaller ple_window that does not grow".to_owned(),
-            seen: format!(
-                "{:.0} pause exits per s, and {hits:.0} % of the directed yields succeed: the target runs, or nested \
-                 groups keep it from running",
-                vm.figure("pause_exits_per_s")
-            ),
-            // A window shortens a spin, and does not end it.
-            at_most_ms_per_20s: vm.share_ms(vm.figure("spun_percent")) / 2.0,
-            effort: Effort::Setting,
-            set: Vec::new(),
-            apply: "reload kvm_intel with ple_window=2048 ple_window_grow=0 (kvm_amd: pause_filter_count)".to_owned(),
-            undo: "reload it without these options".to_owned(),
-        })
-    };
-    waiting(facts).filter_map(remedy).collect()
 }
 
 /// Share of the exits from which on those for an interrupt window are worth advice, in percent.
@@ -370,7 +327,8 @@ fn interrupts(facts: &Facts<'_>) -> Vec<Proposal> {
             seen: format!(
                 "{share:.0} % of its exits wait for an interrupt window: APIC virtualization is off or inhibited"
             ),
-            at_most_ms_per_20s: ms,
+            basis: Basis::Inferred,
+            at_most_ms_per_20s: Some(ms),
             effort: Effort::Setting,
             set: Vec::new(),
             apply:
@@ -414,7 +372,8 @@ fn too_many(facts: &Facts<'_>) -> Vec<Proposal> {
         vm: Some(vm.account.name.clone()),
         remedy: format!("move {} to another host", vm.account.name),
         seen: seen(vm),
-        at_most_ms_per_20s: facts.ready_ms() - vm.ready_ms(),
+        basis: vm.basis("ready_of_wanted_percent"),
+        at_most_ms_per_20s: Some(facts.ready_ms() - vm.ready_ms()),
         effort: Effort::Fewer,
         set: vec![(key(vm, "until"), "\"1 us\"".to_owned())],
         apply: vm.migrate("THIS", "OTHER"),
@@ -430,7 +389,8 @@ fn too_many(facts: &Facts<'_>) -> Vec<Proposal> {
                 vm.account.name
             ),
             seen: seen(vm),
-            at_most_ms_per_20s: vm.ready_ms() * (1.0 - enough as f64 / has as f64),
+            basis: Basis::Inferred,
+            at_most_ms_per_20s: Some(vm.ready_ms() * (1.0 - enough as f64 / has as f64)),
             effort: Effort::Fewer,
             set: Vec::new(),
             apply: vm.set_vcpus(enough),

@@ -1,5 +1,7 @@
 //! An advice as a text that fits a screen.
 
+use holdfast_recordings::account::Basis;
+
 use super::advice::Advice;
 use super::worth::{ENOUGH, Gain, GuestGain, Knee, Outcome};
 
@@ -9,6 +11,8 @@ pub const WIDTH: usize = 80;
 const DESCRIBED: usize = 3;
 /// Most remedies that get a line.
 const LISTED: usize = 4;
+/// What is said of a gain about which neither the account nor a replay says anything.
+const UNKNOWN: &str = "unknown: a replay cannot tell";
 /// Changes of a neighbor below this are no cost worth a word, in percent.
 const CHANGED: f64 = 1.0;
 
@@ -67,7 +71,12 @@ fn replay(advice: &Advice) -> String {
 fn described(number: usize, outcome: &Outcome) -> String {
     let proposal = &outcome.proposal;
     let mut text = wrapped(&format!("{number}. "), &capital(&proposal.remedy), false);
-    text += &wrapped("   why    ", &proposal.seen, false);
+    let inferred = if proposal.basis == Basis::Known {
+        ""
+    } else {
+        "inferred: "
+    };
+    text += &wrapped("   why    ", &format!("{inferred}{}", proposal.seen), false);
     match &outcome.gain {
         Some(gain) => {
             text += &wrapped("   saves  ", &saved(gain), false);
@@ -85,8 +94,10 @@ fn described(number: usize, outcome: &Outcome) -> String {
             } else {
                 ""
             };
-            let most = proposal.at_most_ms_per_20s;
-            let most = format!("at most {most:.0} ms of CPU time per 20 s by the account; not measured{why}");
+            let most = match proposal.at_most_ms_per_20s {
+                Some(most) => format!("at most {most:.0} ms of CPU time per 20 s by the account; not measured{why}"),
+                None => UNKNOWN.to_owned(),
+            };
             text += &wrapped("   saves  ", &most, false);
         }
     }
@@ -134,10 +145,10 @@ fn cost(vm: &GuestGain) -> Option<String> {
 fn line(outcome: &Outcome) -> String {
     match &outcome.gain {
         Some(gain) => format!("{}: {}", outcome.proposal.remedy, range(gain)),
-        None => format!(
-            "{}: at most {:.0} ms per 20 s",
-            outcome.proposal.remedy, outcome.proposal.at_most_ms_per_20s
-        ),
+        None => match outcome.proposal.at_most_ms_per_20s {
+            Some(most) => format!("{}: at most {most:.0} ms per 20 s", outcome.proposal.remedy),
+            None => format!("{}: {UNKNOWN}", outcome.proposal.remedy),
+        },
     }
 }
 

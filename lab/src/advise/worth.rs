@@ -7,6 +7,7 @@ use super::proposal::{Effort, Proposal};
 use super::replays::{AS_RECORDED, Replays};
 use crate::draws::Draws;
 use crate::plan::Plan;
+use crate::replay::{Check, SHARE, SHARE_OF_WANTED};
 use crate::run::Outcomes;
 
 /// Share of the wanted CPU time up to which ready vCPUs have enough pCPUs, in percent: VMware's and KubeVirt's users
@@ -18,7 +19,7 @@ pub const ENOUGH: f64 = 5.0;
 pub struct GuestGain {
     /// Its name in the account.
     pub vm: String,
-    /// CPU ready in the replay of the recorded set-up, in ms per 20 s of all vCPUs together.
+    /// CPU ready in the replay of the recorded set-up, in ms per 20 s of all vCPUs together, at the recorded scale.
     pub ready_before_ms_per_20s: f64,
     /// CPU ready with the remedy; null if the VM is not there any more.
     pub ready_ms_per_20s: Option<Draws>,
@@ -30,8 +31,11 @@ pub struct GuestGain {
 /// What a remedy gains.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Gain {
-    /// CPU ready saved of all VMs that stay, in ms per 20 s.
+    /// CPU ready saved of all VMs that stay, in ms per 20 s. The range is that of the draws, wider by the replay's own
+    /// error.
     pub saved_ms_per_20s: Draws,
+    /// Whether each draw saves something.
+    pub saves_in_every_draw: bool,
     /// The VMs, in the account's order.
     pub vms: Vec<GuestGain>,
 }
@@ -78,41 +82,57 @@ fn of_run(
     Some((ready, *vm.counters.get("cpu_time_ns")? as f64 / 1e9))
 }
 
-/// Returns what `variant` gains over the recorded set-up. `error` is how far the replay's ready time is from the
-/// recorded one, as a share of it: ranges are wider by that.
+/// Returns what `variant` gains over the recorded set-up, whose replay has this `check`.
+///
+/// Ready times are at the recorded scale ([`Error::scale`]), and their ranges are wider by [`Error::of`].
 pub fn gain(
     account: &Account,
     replays: &Replays,
     (plan, outcomes): (&Plan, &Outcomes),
     variant: &str,
-    error: f64,
+    check: &Check,
 ) -> Option<Gain> {
     let length_ns = account.length_ns.max(1) as f64;
-    let seeds = 0..plan.seeds.len();
-    let mut saved = vec![0.0; plan.seeds.len()];
-    let mut before_all = 0.0;
+    let seeds = plan.seeds.len();
+    let of = |variant: &str, name: &str| -> Option<Vec<(f64, f64)>> {
+        let of = |seed| of_run(plan, outcomes, variant, seed, name, length_ns);
+        (0..seeds).map(of).collect()
+    };
+    let mut runs = Vec::new();
+    for name in replays.names() {
+        runs.push((of(AS_RECORDED, name)?, of(variant, name)));
+    }
+    let mean_ready = |runs: &[(f64, f64)]| runs.iter().map(|(ready, _)| ready).sum::<f64>() / seeds.max(1) as f64;
+    let stays = |name: &str| {
+        let at = replays.names().iter().position(|known| known == name);
+        at.is_some_and(|at| runs[at].1.is_some())
+    };
+    let staying = runs.iter().filter(|(_, after)| after.is_some());
+    let error = Error::new(
+        check,
+        stays,
+        length_ns,
+        staying.map(|(before, _)| mean_ready(before)).sum(),
+    );
+    let (mut saved, mut ready_after) = (vec![0.0; seeds], 0.0);
     let mut vms = Vec::new();
-    for (vm, name) in account.vms.iter().zip(replays.names()) {
-        let of = |variant: &str, seed: usize| of_run(plan, outcomes, variant, seed, name, length_ns);
-        let before: Vec<(f64, f64)> = seeds.clone().map(|seed| of(AS_RECORDED, seed)).collect::<Option<_>>()?;
-        let after: Option<Vec<(f64, f64)>> = seeds.clone().map(|seed| of(variant, seed)).collect();
-        let mean = before.iter().map(|(ready, _)| ready).sum::<f64>() / before.len() as f64;
-        let changed = after.map(|after| {
-            before_all += mean;
-            for (sum, (before, after)) in saved.iter_mut().zip(before.iter().zip(&after)) {
-                *sum += before.0 - after.0;
+    for (vm, (before, after)) in account.vms.iter().zip(&runs) {
+        let changed = after.as_ref().map(|after| {
+            for (sum, (before, after)) in saved.iter_mut().zip(before.iter().zip(after)) {
+                *sum += (before.0 - after.0) * error.scale;
             }
-            let ready: Vec<f64> = after.iter().map(|(ready, _)| *ready).collect();
-            let ran: Vec<f64> = (before.iter().zip(&after))
+            let ready: Vec<f64> = after.iter().map(|(ready, _)| ready * error.scale).collect();
+            let ran: Vec<f64> = (before.iter().zip(after))
                 .map(|(before, after)| (after.1 / before.1.max(1e-9) - 1.0) * 100.0)
                 .collect();
+            ready_after += mean_ready(after) * error.scale;
             (Draws::of(&ready), Draws::of(&ran))
         });
         let (ready, ran) = changed.unwrap_or((None, None));
         vms.push(GuestGain {
             vm: vm.name.clone(),
-            ready_before_ms_per_20s: mean,
-            ready_ms_per_20s: ready.map(|ready| ready.wider(error * ready.mean)),
+            ready_before_ms_per_20s: mean_ready(before) * error.scale,
+            ready_ms_per_20s: ready.map(|ready| ready.wider(error.share * ready.mean)),
             ran_percent: ran,
         });
     }
@@ -120,9 +140,49 @@ pub fn gain(
     vms.iter().any(|vm| vm.ready_ms_per_20s.is_some()).then_some(())?;
     let saved = Draws::of(&saved)?;
     Some(Gain {
-        saved_ms_per_20s: saved.wider(error * saved.mean.abs()),
+        saved_ms_per_20s: saved.wider(error.of(ready_after)),
+        saves_in_every_draw: saved.min > 0.0,
         vms,
     })
+}
+
+/// How far the replay of the recorded set-up is from the recording, for some of its VMs.
+///
+/// CPU ready before a remedy is known: it was recorded. A replay that has a share too little of it has that much too
+/// little with a remedy, too, so all replayed times are scaled to the recorded one. What is left is the error of CPU
+/// ready with the remedy: it may be as large a share as the check has shown for the vCPUs, one by one, since their
+/// errors can cancel out each other in the sum.
+struct Error {
+    /// What replayed ready times are multiplied by.
+    scale: f64,
+    /// Error of the vCPUs' ready time, as a share of it.
+    share: f64,
+    /// The least error of ready time in ms per 20 s: the check is no finer.
+    least: f64,
+}
+
+impl Error {
+    /// Returns the error of the VMs of `check` that `stay`, whose ready time in replays has the mean `replayed`, in ms
+    /// per 20 s of a recording of `length_ns`.
+    fn new(check: &Check, stays: impl Fn(&str) -> bool, length_ns: f64, replayed: f64) -> Error {
+        let ms = |seconds: f64| seconds * 1e9 / length_ns * 20_000.0;
+        let guests = || check.guests.iter().filter(|guest| stays(&guest.name));
+        let recorded: f64 = guests().map(|guest| guest.ready_s.recorded).sum();
+        let wanted: f64 = guests().map(|guest| guest.wanted_s.recorded).sum();
+        let pairs = guests().flat_map(|guest| &guest.vcpus).map(|vcpu| vcpu.ready_s);
+        let off: f64 = pairs.map(|pair| (pair.replayed - pair.recorded).abs()).sum();
+        Error {
+            // Ready time of nearly nothing has no scale.
+            scale: (ms(recorded) / replayed.max(1e-9)).clamp(1.0 - SHARE, 1.0 + SHARE),
+            share: off / recorded.max(1e-9),
+            least: ms(SHARE_OF_WANTED * wanted),
+        }
+    }
+
+    /// Returns the error of `ready_ms`, ready time in a replay with a remedy.
+    fn of(&self, ready_ms: f64) -> f64 {
+        (self.share * ready_ms).max(self.least)
+    }
 }
 
 /// Returns how many vCPUs the host has pCPUs for, or `None` if no larger host was tried.
@@ -154,41 +214,39 @@ pub fn knee(account: &Account, replays: &Replays, plan: &Plan, outcomes: &Outcom
 
 /// Share of the recorded ready time that a setting saves, from which on it goes before fewer vCPUs.
 const WORTH: f64 = 0.1;
-/// The same for a setting about which no replay says anything. Its bound is low: the account has no spins that are
-/// shorter than the pause window.
+/// The same for a setting about which no replay says anything: its bound by the account may be low.
 const WORTH_UNANSWERED: f64 = 0.01;
 
 impl Outcome {
-    /// Returns what it saves in ms per 20 s: as measured, or else at most.
+    /// Returns what it saves in ms per 20 s: as measured, or else at most; 0 if that is not known.
     pub fn worth(&self) -> f64 {
         match &self.gain {
             Some(gain) => gain.saved_ms_per_20s.mean,
-            None => self.proposal.at_most_ms_per_20s,
+            None => self.proposal.at_most_ms_per_20s.unwrap_or(0.0),
         }
     }
 
     /// Returns whether it saves something in every draw, as far as is known.
     pub fn helps(&self) -> bool {
-        match &self.gain {
-            Some(gain) => gain.saved_ms_per_20s.min > 0.0,
-            None => true,
-        }
+        self.gain.as_ref().is_none_or(|gain| gain.saves_in_every_draw)
     }
 }
 
-/// Sorts `outcomes` by worth. Settings that save a tenth of the ready time `ready_ms` go before fewer vCPUs, and these
-/// before the rest. Of fewer vCPUs, those that a replay has measured come first. Of settings that no replay can answer,
-/// a hundredth is enough.
+/// Sorts `outcomes` by kind, and within a kind by worth. What is wrongly set comes first, whatever it saves, since to
+/// set it right costs nobody anything. Then come other settings that save a tenth of the ready time `ready_ms` (of those
+/// that no replay can answer, a hundredth is enough), fewer vCPUs, and other settings. Of fewer vCPUs, those that a
+/// replay has measured come first.
 pub fn sort(outcomes: &mut [Outcome], ready_ms: f64) {
     let enough = |outcome: &Outcome| match outcome.proposal.set.is_empty() {
         true => WORTH_UNANSWERED * ready_ms,
         false => WORTH * ready_ms,
     };
     let class = |outcome: &Outcome| match outcome.proposal.effort {
-        _ if !outcome.helps() => 3,
-        Effort::Setting if outcome.worth() >= enough(outcome) => 0,
-        Effort::Fewer => 1,
-        Effort::Setting => 2,
+        _ if !outcome.helps() => 4,
+        Effort::Mistake => 0,
+        Effort::Setting if outcome.worth() >= enough(outcome) => 1,
+        Effort::Fewer => 2,
+        Effort::Setting => 3,
     };
     // A bound on what fewer vCPUs save is no measurement.
     let is_bound = |outcome: &Outcome| outcome.proposal.effort == Effort::Fewer && outcome.gain.is_none();

@@ -132,9 +132,10 @@ impl Folder<'_> {
         if let Some(shares) = shares {
             self.group(&own, Some(shares), of.host.quota.as_ref(), throttled);
         }
+        let locks = if of.host.pv_unhalt { "on" } else { "off" };
         let domain = format!(
-            "<domstatus state='running' pid='{}'><vcpus>{vcpus}</vcpus><domain type='kvm' id='{}'><name>{}</name></domain>\
-             </domstatus>\n",
+            "<domstatus state='running' pid='{}'><vcpus>{vcpus}</vcpus><domain type='kvm' id='{}'><name>{}</name>\
+             <features><pvspinlock state='{locks}'/></features></domain></domstatus>\n",
             process(vm),
             vm + 1,
             of.name

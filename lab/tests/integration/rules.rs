@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_lab::advise::{Proposal, proposals};
+use holdfast_lab::advise::{Effort, Proposal, proposals};
 use holdfast_recordings::account::{
-    Account, CpuAccount, Figure, Named, OtherThread, Pace, SCHEMA, VcpuAccount, VmAccount,
+    Account, Basis, CpuAccount, Figure, Named, OtherThread, Pace, SCHEMA, VcpuAccount, VmAccount,
 };
+use holdfast_recordings::hosts::Feature;
 use holdfast_recordings::timeline::{Faults, Seen};
 
 /// Returns the account of a VM whose vCPUs may use the pCPUs of `allowed`, with these figures.
@@ -40,6 +41,7 @@ fn vm(name: &str, allowed: &[&str], figures: &[(&'static str, f64)]) -> VmAccoun
         name: name.to_owned(),
         process: Some(100),
         quota: None,
+        features: Vec::new(),
         groups: None,
         figures: all,
         behind: Vec::new(),
@@ -145,7 +147,8 @@ fn own_threads_go_to_the_pcpus_that_no_vcpu_may_use() {
     assert_eq!(found[0].apply, "virsh emulatorpin web 1-2");
     assert_eq!(found[0].undo, "virsh emulatorpin web 0-2");
     assert!(found[0].set.is_empty(), "which thread it is is not known");
-    assert!((found[0].at_most_ms_per_20s - 8000.0 * 0.45).abs() < 1e-9);
+    assert!((found[0].at_most_ms_per_20s.expect("a bound") - 8000.0 * 0.45).abs() < 1e-9);
+    assert_eq!(found[0].effort, Effort::Mistake, "they share a pin");
     let mut known = account.clone();
     let other = |thread, process, allowed: &str| OtherThread {
         thread,
@@ -162,7 +165,9 @@ fn own_threads_go_to_the_pcpus_that_no_vcpu_may_use() {
     there.others = vec![other(150, 100, "0")];
     assert!(of("own-threads", &there).is_empty(), "they are on the idlest pCPU");
     there.others = vec![other(150, 100, "1")];
-    assert_eq!(of("own-threads", &there)[0].apply, "virsh emulatorpin web 0");
+    let found = of("own-threads", &there);
+    assert_eq!(found[0].apply, "virsh emulatorpin web 0");
+    assert_eq!(found[0].effort, Effort::Setting, "the vCPUs are not pinned");
     let rare = with(&[("behind_own_threads_percent", 3.0)]);
     assert!(of("own-threads", &host(&[0.0, 90.0], vec![vm("web", &["0"], &rare)])).is_empty());
 }
@@ -174,6 +179,7 @@ fn siblings_on_one_pcpu_are_spread() {
     let account = host(&[0.0, 95.0], vec![vm("web", &["0", "0"], &figures)]);
     let found = of("siblings", &account);
     assert_eq!(set(&found[0], "affinity"), r#"["1", "0"]"#);
+    assert_eq!(found[0].effort, Effort::Mistake);
     assert_eq!(
         found[0].apply,
         "for p in 0:1 1:0; do virsh vcpupin web ${p%:*} ${p#*:}; done"
@@ -186,6 +192,7 @@ fn siblings_on_one_pcpu_are_spread() {
     let account = host(&[0.0, 0.0, 0.0, 99.0], vec![vm("vm 100", &["0-1", "0-1"], &figures)]);
     let found = of("siblings", &account);
     assert_eq!(set(&found[0], "affinity"), r#"["0", "1"]"#);
+    assert_eq!(found[0].effort, Effort::Setting, "no pin is wrong");
     assert!(
         found[0].apply.starts_with("for p in 101:0 102:1; do taskset -pc"),
         "{}",
@@ -217,6 +224,10 @@ fn polling_costs_only_where_others_wait() {
         of("polling", &host(&[0.0], vec![polls(0.1), waits()])).is_empty(),
         "next to nothing"
     );
+    assert_eq!(found[0].effort, Effort::Setting, "it is KVM's default");
+    let mut longer = host(&[0.0], vec![polls(0.1), waits()]);
+    longer.halt_poll_ns = Some(10_000_000);
+    assert_eq!(of("polling", &longer)[0].effort, Effort::Mistake, "set by hand");
 }
 
 #[test]
@@ -228,6 +239,13 @@ fn lazy_preemption_is_advised_about_where_the_kernel_has_it() {
     account.preemption = Some("full".to_owned());
     assert!(of("lazy-preemption", &account).is_empty(), "it is off");
     account.preemption = Some("lazy".to_owned());
+    let unknown = with(&[("until_exit_percent", 18.0), ("behind_unknown_percent", 40.0)]);
+    account.vms[0] = vm("web", &["0"], &unknown);
+    assert_eq!(
+        of("lazy-preemption", &account).len(),
+        1,
+        "30 % of the waits that are known"
+    );
     account.vms[0] = vm("web", &["0"], &with(&[("until_exit_percent", 2.0)]));
     assert!(
         of("lazy-preemption", &account).is_empty(),
@@ -241,7 +259,7 @@ fn pause_exits_without_kicks_are_locks_that_do_not_halt() {
     let mut account = host(&[0.0], vec![vm("web", &["0", "0"], &figures)]);
     let found = of("no-pv-locks", &account);
     assert!(found[0].remedy.starts_with("offer PV spinlocks") && found[0].set.is_empty());
-    assert!((found[0].at_most_ms_per_20s - 4800.0).abs() < 1e-9);
+    assert_eq!((found[0].at_most_ms_per_20s, found[0].basis), (None, Basis::Inferred));
     let calls = Named {
         name: "VMCALL".to_owned(),
         count: 9,
@@ -253,6 +271,66 @@ fn pause_exits_without_kicks_are_locks_that_do_not_halt() {
     assert!(of("no-pv-locks", &host(&[0.0], vec![vm("web", &["0", "0"], &kicks)])).is_empty());
     let alone = host(&[0.0], vec![vm("web", &["0"], &figures)]);
     assert!(of("no-pv-locks", &alone).is_empty(), "one vCPU has no lock to wait for");
+}
+
+/// Returns what is advised for a VM of two vCPUs that waits, whose files say `features`: each with its name, whether it
+/// is on, and whether that is the VMM's default.
+fn with_features(features: &[(&str, bool, bool)], figures: &[(&'static str, f64)]) -> Vec<Proposal> {
+    let mut account = host(&[0.0], vec![vm("web", &["0", "0"], &with(figures))]);
+    let feature = |(name, on, is_default): &(&str, bool, bool)| Feature {
+        name: (*name).to_owned(),
+        on: *on,
+        is_default: *is_default,
+        from: format!("said of {name}"),
+    };
+    account.vms[0].features = features.iter().map(feature).collect();
+    of("no-pv-locks", &account)
+}
+
+#[test]
+fn features_that_are_off_are_known_without_any_spin() {
+    let quiet = [("kicks_per_s", 0.0)];
+    let found = with_features(
+        &[("kvm-pv-unhalt", false, false), ("kvm-steal-time", false, false)],
+        &quiet,
+    );
+    assert_eq!((found[0].basis, found[0].at_most_ms_per_20s), (Basis::Known, None));
+    assert_eq!(found[0].remedy, "offer PV spinlocks, and kvm-steal-time to web");
+    assert!(
+        found[0]
+            .apply
+            .starts_with("VMM: -cpu host,kvm=on,kvm-pv-unhalt=on,kvm-steal-time=on;")
+    );
+    assert!(found[0].seen.ends_with("said of kvm-pv-unhalt"), "{}", found[0].seen);
+    let found = with_features(&[("nopvspin", true, false)], &quiet);
+    assert_eq!(
+        (found[0].basis, &*found[0].undo),
+        (Basis::Known, "in the guest: boot with nopvspin")
+    );
+    // What says nothing against a guest: no word, a feature of another kind, locks that are offered, kicks.
+    for features in [
+        &[][..],
+        &[("kvm-steal-time", false, false)],
+        &[("kvm-pv-unhalt", true, false)],
+    ] {
+        assert!(with_features(features, &quiet).is_empty(), "{features:?}");
+    }
+    let off = [("kvm-pv-unhalt", false, false)];
+    assert!(
+        with_features(&off, &[("kicks_per_s", 3.0)]).is_empty(),
+        "it kicks, so it has them"
+    );
+}
+
+#[test]
+fn a_default_of_the_vmm_needs_spins_to_be_believed() {
+    let default = [("kvm-pv-unhalt", false, true)];
+    assert!(
+        with_features(&default, &[("kicks_per_s", 0.0)]).is_empty(),
+        "it may never contend"
+    );
+    let found = with_features(&default, &[("pause_exits_per_s", 500.0)]);
+    assert_eq!(found[0].basis, Basis::Inferred);
 }
 
 #[test]

@@ -120,6 +120,8 @@ impl<'r> Snapshot<'r> {
         }
         let mut groups = BTreeSet::new();
         for (process, threads) in self.vms.clone() {
+            // What the VMM was told, such as features that are off.
+            self.copy(&format!("proc/{process}/cmdline"), to);
             for thread in threads {
                 let folder = format!("proc/{process}/task/{thread}");
                 for file in THREAD {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::figure::Figure;
 use super::pace::Pace;
 use crate::event::Tid;
-use crate::hosts::{Groups, Place};
+use crate::hosts::{Feature, Groups, Place};
 use crate::timeline::{Faults, Seen};
 
 /// Schema of an account.
@@ -66,6 +66,8 @@ pub struct VmAccount {
     pub process: Option<Tid>,
     /// Its quota in pCPUs, if files say that it has one.
     pub quota: Option<f64>,
+    /// Paravirtual features that files say to be on or off.
+    pub features: Vec<Feature>,
     /// Its control groups, if files say them.
     pub groups: Option<Groups>,
     /// Figures of all its vCPUs together. Shares are of their whole time.

@@ -288,6 +288,9 @@ impl<'m> Maker<'m> {
             name: self.name(process),
             process,
             quota: process.and_then(|process| self.beside.vms.get(&process)?.quota?),
+            features: process
+                .and_then(|process| self.beside.vms.get(&process))
+                .map_or_else(Vec::new, |files| files.features.clone()),
             groups: process.and_then(|process| self.beside.groups.get(&process).cloned()),
             figures: self.figures(process, &sum, members),
             behind: largest(behind.chain(others))

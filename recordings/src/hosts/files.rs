@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use super::copy::text;
+use super::features::{self, Feature};
 use super::groups::{self, Groups};
 use super::libvirt::Domain;
 use super::topology::{self, Place};
@@ -29,6 +30,8 @@ pub struct VmFiles {
     pub pins: BTreeMap<u32, String>,
     /// pCPUs to which the monitor's own threads are pinned.
     pub emulator_pin: Option<String>,
+    /// Paravirtual features that its VMM was told to have or to leave off.
+    pub features: Vec<Feature>,
 }
 
 /// What files beside a recording say.
@@ -198,6 +201,9 @@ impl Beside {
             vm.name = Some(domain.name);
             vm.pins = domain.pins;
             vm.emulator_pin = domain.emulator_pin;
+            for feature in domain.features {
+                features::add(&mut vm.features, feature);
+            }
             if vm.quota.is_none() && domain.vcpu_quota.is_some_and(|quota| quota < 0) {
                 vm.quota = Some(None);
             }
@@ -333,6 +339,7 @@ impl Beside {
         let quotas: Vec<Option<f64>> = groups.iter().filter_map(|group| quota(&root.join(group))).collect();
         let mut files = VmFiles {
             name: named,
+            features: features::of_command(&text(&root.join(format!("proc/{process}/cmdline"))).unwrap_or_default()),
             ..VmFiles::default()
         };
         if !quotas.is_empty() {

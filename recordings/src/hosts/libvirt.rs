@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
+use super::features::{self, Feature};
 use crate::event::Tid;
 
 /// A domain.
@@ -23,10 +24,16 @@ pub struct Domain {
     pub emulator_pin: Option<String>,
     /// Quota of each vCPU in microseconds per period; negative without one.
     pub vcpu_quota: Option<i64>,
+    /// Paravirtual features that it names.
+    pub features: Vec<Feature>,
+    /// Arguments that it hands to QEMU, each ended by a NUL.
+    arguments: String,
 }
 
 /// Most vCPUs that are read of a domain.
 const VCPUS_MAX: usize = 8192;
+/// Most bytes of QEMU's arguments that are read of a domain.
+const ARGUMENTS_MAX: usize = 1 << 16;
 
 fn attribute(element: &BytesStart<'_>, name: &str) -> Option<String> {
     let found = element.try_get_attribute(name).ok()??;
@@ -76,9 +83,16 @@ impl Domain {
                         domain.name = words.trim().chars().take(256).collect();
                     } else if within(&["cputune", "quota"]) {
                         domain.vcpu_quota = words.trim().parse().ok();
+                    } else if within(&["os", "cmdline"]) {
+                        features::of_kernel(&mut domain.features, words);
                     }
                 }
-                Event::Eof if is_domain => return Ok(domain),
+                Event::Eof if is_domain => {
+                    for feature in features::of_command(&domain.arguments) {
+                        features::add(&mut domain.features, feature);
+                    }
+                    return Ok(domain);
+                }
                 Event::Eof => return Err("no <domain> in it".to_owned()),
                 _ => {}
             }
@@ -99,7 +113,36 @@ impl Domain {
                 }
             }
             b"emulatorpin" => self.emulator_pin = attribute(element, "cpuset"),
+            b"qemu:arg" if self.arguments.len() < ARGUMENTS_MAX => {
+                self.arguments += &attribute(element, "value").unwrap_or_default();
+                self.arguments.push('\0');
+            }
+            // With the signature of KVM hidden, Linux uses none of its features.
+            b"hidden" => self.feature(
+                "kvm",
+                attribute(element, "state").map(|state| state != "on"),
+                "<hidden>",
+            ),
+            b"pvspinlock" => {
+                let state = attribute(element, "state");
+                self.feature("kvm-pv-unhalt", state.map(|state| state == "on"), "<pvspinlock>");
+            }
+            b"feature" => {
+                let name = attribute(element, "name").filter(|name| name.starts_with("kvm"));
+                if let (Some(name), Some(policy)) = (name, attribute(element, "policy")) {
+                    let on = !["disable", "forbid"].contains(&policy.as_str());
+                    self.feature(&name, Some(on), &format!("<feature policy='{policy}' name='{name}'>"));
+                }
+            }
             _ => {}
+        }
+    }
+
+    /// Adds a feature that is said to be `on` by `from`, an element of the domain.
+    fn feature(&mut self, name: &str, on: Option<bool>, from: &str) {
+        if let Some(on) = on {
+            let from = format!("libvirt: {from}");
+            features::add(&mut self.features, Feature::known(name, on, &from));
         }
     }
 }
@@ -118,6 +161,38 @@ mod tests {
         assert_eq!(domain.vcpus, BTreeMap::from([(0, 4720), (1, 4721)]));
         assert_eq!(domain.pins.get(&0).map(String::as_str), Some("2-3"));
         assert_eq!(domain.emulator_pin.as_deref(), Some("2"));
+    }
+
+    #[test]
+    fn a_domain_says_which_features_are_off() {
+        for (inside, expected) in [
+            (
+                "<features><pvspinlock state='off'/></features>",
+                &[("kvm-pv-unhalt", false)][..],
+            ),
+            (
+                "<features><kvm><hidden state='on'/></kvm></features>",
+                &[("kvm", false)],
+            ),
+            (
+                "<cpu><feature policy='disable' name='kvm_pv_unhalt'/></cpu>",
+                &[("kvm-pv-unhalt", false)],
+            ),
+            ("<cpu><feature policy='disable' name='vmx'/></cpu>", &[]),
+            ("<os><cmdline>quiet nopvspin</cmdline></os>", &[("nopvspin", true)]),
+            (
+                "<features><pvspinlock state='on'/></features><qemu:commandline><qemu:arg value='-cpu'/>\
+                 <qemu:arg value='host,kvm-pv-unhalt=off'/></qemu:commandline>",
+                &[("kvm-pv-unhalt", false)],
+            ),
+        ] {
+            let domain = Domain::read(&format!("<domain><name>a</name>{inside}</domain>")).expect("a domain");
+            let features = domain
+                .features
+                .iter()
+                .map(|feature| (feature.name.as_str(), feature.on));
+            assert_eq!(features.collect::<Vec<_>>(), expected, "{inside}");
+        }
     }
 
     #[test]

@@ -19,11 +19,13 @@ use holdfast_workloads::{RecordedHost, Step, Thread};
 use crate::event::{Event, Left, Tid, What};
 use crate::timeline::reasons;
 
-pub use repeated::{Repeated, Waits};
+pub use repeated::{Reading, Repeated, Waits};
 
-use repeated::join;
+use repeated::Lengths;
+use spins::Spins;
 
 mod repeated;
+mod spins;
 
 /// Linux's `LOCAL_TIMER_VECTOR`: 0xec in later kernels, 0xef in earlier ones.
 const TIMER_VECTORS: [u8; 2] = [0xec, 0xef];
@@ -48,6 +50,8 @@ pub struct Repeats {
     wakes: u32,
     /// Wait of the woken thread for each wake; `None` if it ended none.
     ended: Vec<Option<u32>>,
+    /// Whether threads spin until those that they woke have gone on.
+    spins: Spins,
 }
 
 #[derive(Debug)]
@@ -65,6 +69,8 @@ struct Followed {
     steps: Vec<Step>,
     /// Waits of the steps that other threads end, with their recorded lengths in ns.
     woken: Vec<u64>,
+    /// The recorded lengths in ns of the waits that devices ended.
+    answered: Vec<u64>,
     /// Time on CPUs since the last step, up to the last event that rules out an earlier halt.
     ran_ns: u64,
     /// Intervals on CPUs after that.
@@ -81,6 +87,8 @@ struct Followed {
     slept: Option<Slept>,
     /// The reason of the exit that is being handled, with the vendor's number.
     exit: Option<(u32, u32)>,
+    /// It has waited since that exit.
+    has_waited: bool,
     /// The last interrupt for it since its last entry.
     interrupt: Option<u8>,
     /// A wait whose waker is unknown, since its last entry: which step, and when the wait ended.
@@ -132,6 +140,7 @@ impl Repeats {
             with_exits: false,
             wakes: 0,
             ended: Vec::new(),
+            spins: Spins::default(),
         }
     }
 
@@ -166,6 +175,7 @@ impl Repeats {
                     self.guests[guest].numbers.insert(*vcpu, thread);
                 }
                 self.finish_sleep(event.thread, None);
+                self.finish_brief_halt(event.thread);
                 if let Some(thread) = self.followed(event.thread) {
                     thread.exit = None;
                     thread.interrupt = None;
@@ -179,6 +189,7 @@ impl Repeats {
                     self.with_exits && !reasons::is_interrupt(*reason, *isa) && !reasons::is_halt(*reason, *isa);
                 if let Some(thread) = self.followed(event.thread) {
                     thread.exit = Some((*isa, *reason));
+                    thread.has_waited = false;
                     thread.settle(at);
                     if repeats {
                         thread.run();
@@ -244,7 +255,10 @@ impl Repeats {
         thread.is_gone |= left == Left::Dead;
         if left != Left::Ready {
             thread.asleep = Some(at);
-            thread.wakeup = None;
+            // What ends a halt can come while the thread is still on its way to sleep.
+            if !halted {
+                thread.wakeup = None;
+            }
         }
     }
 
@@ -299,19 +313,55 @@ impl Repeats {
         let sender = sender.filter(|sender| *sender != number).filter(can_send);
         let wakeup = match sender {
             None => Waker::Other,
-            Some(sender) => {
+            Some(from) => {
                 let wake = self.wakes;
                 self.wakes += 1;
                 self.ended.push(None);
-                let sender = &mut threads.threads[sender];
+                let sender = &mut threads.threads[from];
                 sender.settle(at);
                 sender.run();
                 let thread = number as u32;
                 sender.steps.push(Step::Wake { thread, wait: wake });
+                self.spins.wakes(wake, (guest, from, number), at);
                 Waker::Thread(wake)
             }
         };
         threads.threads[number].wakeup = Some((at, wakeup));
+    }
+
+    /// A thread enters its guest. A halt after which it has neither slept nor polled, since what ends it had come
+    /// already, is a wait of no length. In a replay it can be longer.
+    fn finish_brief_halt(&mut self, tid: Tid) {
+        let Some(&(guest, number)) = self.places.get(&tid) else {
+            return;
+        };
+        let thread = &mut self.guests[guest].threads[number];
+        if !thread.is_halted() || thread.has_waited {
+            return;
+        }
+        // It has handled the exit until it lost its CPU, or until now.
+        if thread.recent.is_empty() {
+            thread.settle(self.end);
+        } else {
+            let (from, to) = thread.recent.remove(0);
+            thread.ran_ns += to.saturating_sub(from);
+        }
+        let wakeup = thread.wakeup.take();
+        if let Some((_, Waker::Thread(wake))) = wakeup {
+            thread.run();
+            self.ended[wake as usize] = Some(thread.woken.len() as u32);
+            thread.woken.push(0);
+            thread.steps.push(Step::Woken);
+            self.waits.by_threads += 1;
+        }
+        if self.with_exits {
+            thread.run();
+            thread.steps.push(Step::Exit);
+        }
+        if let Some((at, Waker::Thread(wake))) = wakeup {
+            self.spins.waits((guest, number), at);
+            self.answer(wake);
+        }
     }
 
     /// Writes down the wait that has just ended. `halt`: it was a halt, with its begin and its end.
@@ -346,11 +396,31 @@ impl Repeats {
             Step::After(length)
         };
         thread.steps.push(step);
+        thread.has_waited = true;
         thread.halted = None;
         thread.recent = later;
         thread.on_cpu = thread.on_cpu.map(|since| since.max(resumed));
         if let Some(vector) = thread.interrupt {
             thread.interrupted(vector, &mut self.waits);
+        }
+        self.spins.waits((guest, number), from);
+        if let Some((_, Waker::Thread(wake))) = wakeup {
+            self.answer(wake);
+        }
+    }
+
+    /// The thread that `wake` has woken goes on. Marks where its waker is now, if that can have spun for it.
+    fn answer(&mut self, wake: u32) {
+        let now = self.end;
+        let Some((guest, sender, thread)) = self.spins.goes_on(wake, now) else {
+            return;
+        };
+        let sender = &mut self.guests[guest].threads[sender];
+        if sender.asleep.is_none() && sender.slept.is_none() && !sender.is_halted() {
+            sender.settle(now);
+            sender.run();
+            let thread = thread as u32;
+            sender.steps.push(Step::Spin { thread, wait: wake });
         }
     }
 
@@ -387,22 +457,22 @@ impl Repeats {
                 }
             }
         }
-        let ended = self.ended;
-        let kept = |step: Step| match step {
-            // A wake that ended no wait, since its target had not slept yet, is only time.
-            Step::Wake { thread, wait } => ended[wait as usize].map(|wait| Step::Wake { thread, wait }),
-            step => Some(step),
-        };
+        let (ended, spinning) = (self.ended, self.spins.found());
         let (mut guests, mut lengths) = (BTreeMap::new(), BTreeMap::new());
-        for guest in self.guests {
-            let (threads, woken): (Vec<Thread>, Vec<Vec<u64>>) = (guest.threads.into_iter())
-                .map(|thread| {
-                    let steps = join(thread.steps.into_iter().filter_map(kept));
-                    let first_pcpu = thread.first_pcpu;
-                    (Thread { first_pcpu, steps }, thread.woken)
-                })
-                .unzip();
-            lengths.insert(guest.name.clone(), woken);
+        for (index, guest) in self.guests.into_iter().enumerate() {
+            let (mut threads, mut of_threads) = (Vec::new(), Vec::new());
+            for (number, thread) in guest.threads.into_iter().enumerate() {
+                let is_spin = |target: u32| spinning.contains(&(index, number, target as usize));
+                let (steps, spun) = spins::marked(thread.steps, &ended, is_spin);
+                let first_pcpu = thread.first_pcpu;
+                threads.push(Thread { first_pcpu, steps });
+                of_threads.push(Lengths {
+                    woken: thread.woken,
+                    answered: thread.answered,
+                    spun,
+                });
+            }
+            lengths.insert(guest.name.clone(), of_threads);
             guests.insert(guest.name, threads);
         }
         let tied = RecordedHost {
@@ -440,7 +510,9 @@ impl Followed {
             waits.by_timers += 1;
         } else {
             waits.by_devices += 1;
-            self.steps[step] = Step::At(woken_at);
+            if let Step::After(length) = std::mem::replace(&mut self.steps[step], Step::At(woken_at)) {
+                self.answered.push(length);
+            }
         }
     }
 

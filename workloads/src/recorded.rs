@@ -5,17 +5,17 @@
 //! on.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use alloc::{format, vec};
 use core::cell::{Cell, RefCell};
 use core::fmt;
-use core::sync::atomic::Ordering::{AcqRel, Acquire};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use holdfast_guest::{Cpu, GuestImage, LocalApic, Machine, Mode, Program, RESCHEDULE_VECTOR, Report};
-use holdfast_locks::{CpuId, Interrupts, Paravirt, Platform, Word};
+use holdfast_locks::{Budget, CpuId, Interrupts, Paravirt, Platform, Word};
 use serde::{Deserialize, Serialize};
 
 use crate::workload::{Idle, Load};
@@ -46,7 +46,7 @@ pub struct RecordedHost {
 
 impl RecordedHost {
     /// The version of the form of these files.
-    pub const SCHEMA: &str = "holdfast.recorded/2";
+    pub const SCHEMA: &str = "holdfast.recorded/3";
     /// Name of the guest whose threads are the host's own.
     pub const HOST: &str = "host";
 }
@@ -75,6 +75,13 @@ pub enum Step {
     },
     /// Waits for the [`Step::Wake`] of this wait. Does not wait if that has already happened.
     Woken,
+    /// Spins until another thread has gone on from its [`Step::Woken`] with this number: for its answer.
+    Spin {
+        /// The other thread.
+        thread: u32,
+        /// Which of its waits.
+        wait: u32,
+    },
     /// Waits for so many nanoseconds: for a timer that was set shortly before.
     After(u64),
     /// Waits until so many nanoseconds after the recording began: for something outside of these threads.
@@ -96,19 +103,24 @@ impl Step {
 /// A stretch of [`Step::Until`] in nanoseconds: the thread looks at the clock this often.
 const UNTIL_STRETCH_NS: u64 = 50_000;
 
-/// Returns what is wrong with `threads`, if anything: a wait that none or two of them end, a thread that does not
-/// exist.
+/// Returns what is wrong with `threads`, if anything: a wait that none or two of them end, a thread or a wait that does
+/// not exist.
 pub fn fault(threads: &[Thread]) -> Option<String> {
     let mut ended: Vec<Vec<bool>> = threads.iter().map(|thread| vec![false; thread.waits()]).collect();
     for (number, thread) in threads.iter().enumerate() {
         for step in &thread.steps {
-            let Step::Wake { thread, wait } = *step else { continue };
+            let (Step::Wake { thread, wait } | Step::Spin { thread, wait }) = *step else {
+                continue;
+            };
             let waits = ended.get_mut(thread as usize);
             let Some(ended) = waits.and_then(|waits| waits.get_mut(wait as usize)) else {
                 return Some(format!(
-                    "thread {number} ends wait {wait} of thread {thread}, which has none such"
+                    "thread {number} names wait {wait} of thread {thread}, which has none such"
                 ));
             };
+            if matches!(step, Step::Spin { .. }) {
+                continue;
+            }
             if core::mem::replace(ended, true) {
                 return Some(format!("wait {wait} of thread {thread} is ended twice"));
             }
@@ -171,6 +183,10 @@ struct Repeated<W> {
     /// Which of its waits have been ended, by number. A vCPU reads it after the word, and writes it after the word, so
     /// that all see it in the order of the words.
     ended: RefCell<Vec<bool>>,
+    /// How many of its waits it has gone on from, if another thread spins for that.
+    answered: W,
+    /// Another thread does.
+    is_asked: bool,
     apic: LocalApic,
 }
 
@@ -184,11 +200,19 @@ struct Image<M: Machine> {
 
 /// Makes the guest of `recorded`, ready to boot on `machine`.
 pub(crate) fn image<M: Machine>(machine: M, recorded: &Recorded) -> Box<dyn GuestImage> {
+    let steps = || recorded.threads.iter().flat_map(|thread| &thread.steps);
+    let asked = steps().filter_map(|step| match step {
+        Step::Spin { thread, .. } => Some(*thread as usize),
+        _ => None,
+    });
+    let asked: BTreeSet<usize> = asked.collect();
     let threads = (0..machine.cpus() as usize).map(|number| {
         let waits = recorded.threads.get(number).map_or(0, Thread::waits);
         Repeated {
             woken: Word::new(0),
             ended: RefCell::new(vec![false; waits]),
+            answered: Word::new(0),
+            is_asked: asked.contains(&number),
             apic: LocalApic::new(),
         }
     });
@@ -219,6 +243,17 @@ impl<M: Machine> Image<M> {
                 Step::Woken => {
                     self.wait(cpu, thread, None, || self.threads[thread].ended.borrow()[wait]);
                     wait += 1;
+                    if self.threads[thread].is_asked {
+                        // ORDERING: Release pairs with the Acquire of the thread that spins for it.
+                        cpu.store(&self.threads[thread].answered, wait as u32, Release);
+                    }
+                }
+                Step::Spin { thread: other, wait } => {
+                    let answered = &self.threads[other as usize].answered;
+                    cpu.executing(Mode::User);
+                    // ORDERING: Acquire pairs with the Release above. A budget without bound ends with success.
+                    let _ = cpu.wait_until(answered, Budget::UNBOUNDED, Acquire, |passed| passed > wait);
+                    cpu.executing(Mode::Kernel);
                 }
                 Step::After(ns) => self.sleep(cpu, thread, cpu.now_ns().saturating_add(ns)),
                 Step::At(ns) => self.sleep(cpu, thread, ns),

@@ -112,7 +112,7 @@ fn recorded(args: &CapacityArgs) -> Result<Option<Kind>> {
     let known: Vec<String> = account.vms.iter().map(|vm| vm.name.clone()).collect();
     let vm = chosen(args, &known)?;
     let repeated = recording.repeated().map_err(import::refused)?;
-    let timed = match recording.checked(&repeated)? {
+    let reading = match recording.checked(&repeated)? {
         None => return Ok(None),
         Some(Err(error)) => {
             say!("warning: the replay is not compared with the recording: {error}");
@@ -122,10 +122,10 @@ fn recorded(args: &CapacityArgs) -> Result<Option<Kind>> {
             if !check.passes() {
                 say!("warning: the replay does not give the recording back: do not rely on the answer");
             }
-            replay.timed
+            replay.reading
         }
     };
-    let kind = advise::Kind::new(account, &repeated, &timed, &vm);
+    let kind = advise::Kind::new(account, &repeated, &reading, &vm);
     let kind = kind.ok_or_else(|| Refused::among(&vm, known.iter().map(String::as_str)))?;
     Ok(Some(Kind {
         experiment: kind.experiment()?,

@@ -1,6 +1,5 @@
 //! `holdfast import`.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use holdfast_lab::recorded::{self, NOTE};
@@ -11,6 +10,7 @@ use holdfast_lab::{file, trace};
 use holdfast_recordings::account::{Account, metrics};
 use holdfast_recordings::import::{Import, ImportError, Imported, Source};
 use holdfast_recordings::read::Fault;
+use holdfast_recordings::repeat::Reading;
 use serde::Serialize;
 
 use crate::Done;
@@ -129,7 +129,7 @@ fn repeat(import: &Import, imported: &Imported, path: &Path) -> Result<()> {
         }
         Err(error) => {
             say!("warning: the replay is not compared with the recording: {error}");
-            Replay::new(&stem, &imported.account, &repeated, &BTreeSet::new())
+            Replay::new(&stem, &imported.account, &repeated, &Reading::default())
         }
     };
     file::write(&path.with_file_name(&replay.threads_file), replay.threads.as_bytes())?;
@@ -143,7 +143,15 @@ fn repeat(import: &Import, imported: &Imported, path: &Path) -> Result<()> {
         waits.by_devices,
         waits.unknown
     );
-    for guest in &replay.timed {
+    if replay.reading.spins {
+        note!("vCPUs spin until those that they have woken go on: of their recorded length, ready time differs more");
+    }
+    if replay.reading.answers {
+        note!(
+            "devices end waits as long after their begin as was recorded: at the recorded times, ready time differs more"
+        );
+    }
+    for guest in &replay.reading.timed {
         note!(
             "{guest}: waits that siblings ended keep their recorded length too: tied to these, ready time differs more"
         );

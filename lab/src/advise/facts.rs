@@ -7,6 +7,9 @@ use holdfast_recordings::hosts::list;
 
 use crate::replay::listed;
 
+/// Share of the wanted CPU time from which on waiting is worth advice, in percent.
+pub const READY: f64 = 1.0;
+
 /// The account of a host.
 pub struct Facts<'a> {
     pub account: &'a Account,
@@ -27,6 +30,12 @@ impl<'a> Facts<'a> {
             account,
             vms: vms.collect(),
         }
+    }
+
+    /// Returns the VMs that wait.
+    pub fn waiting(&self) -> impl Iterator<Item = &Vm<'a>> {
+        let waits = |vm: &&Vm<'_>| vm.figure("ready_of_wanted_percent") >= READY;
+        self.vms.iter().filter(waits)
     }
 
     /// Returns the numbers of the pCPUs, those with most idle time first.

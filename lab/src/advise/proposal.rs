@@ -3,11 +3,11 @@
 use holdfast_recordings::account::Basis;
 use serde::Serialize;
 
-/// What a remedy asks for. Those that cost nobody anything come first.
+/// What a remedy asks for. What is wrongly set comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effort {
-    /// A switch is wrongly set: a quota, a pin, a feature that is off. To set it right costs nobody anything.
+    /// A switch is wrongly set: a quota, a pin, a feature that is off. To set it right takes nothing from other VMs.
     Mistake,
     /// Another setting of this host or of a VM.
     Setting,

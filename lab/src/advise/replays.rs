@@ -1,13 +1,12 @@
 //! The experiment that repeats a recorded host, as it was and with each remedy.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
 use holdfast_recordings::account::Account;
 use holdfast_recordings::import::guest_names;
-use holdfast_recordings::repeat::Repeated;
+use holdfast_recordings::repeat::{Reading, Repeated};
 
 use super::proposal::{Effort, Proposal};
 use crate::diagnostic::Problems;
@@ -112,9 +111,9 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// Returns the VM called `vm` of the recording with this `account`, or `None` if it has no such VM. `timed`: guests
-    /// whose waits all keep their recorded lengths.
-    pub fn new(account: &Account, repeated: &Repeated, timed: &BTreeSet<String>, vm: &str) -> Option<Kind> {
+    /// Returns the VM called `vm` of the recording with this `account`, or `None` if it has no such VM. Its waits are
+    /// those of `reading`.
+    pub fn new(account: &Account, repeated: &Repeated, reading: &Reading, vm: &str) -> Option<Kind> {
         let at = account.vms.iter().position(|known| known.name == vm)?;
         let name = guest_names(account).swap_remove(at);
         let mut account = account.clone();
@@ -125,9 +124,10 @@ impl Kind {
         }
         let mut repeated = repeated.clone();
         repeated.tied.guests.retain(|guest, _| *guest == name);
-        let timed = timed.iter().filter(|guest| **guest == name).cloned().collect();
+        let mut reading = reading.clone();
+        reading.timed.retain(|guest| *guest == name);
         Some(Kind {
-            replay: Replay::new(NAME, &account, &repeated, &timed),
+            replay: Replay::new(NAME, &account, &repeated, &reading),
             name,
         })
     }

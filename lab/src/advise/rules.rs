@@ -3,7 +3,7 @@
 use holdfast_recordings::account::Basis;
 use holdfast_recordings::hosts::list;
 
-use super::facts::{Facts, Vm};
+use super::facts::{Facts, READY, Vm};
 use super::proposal::{Effort, Proposal};
 use super::spins::{no_pv_locks, pause_window};
 use crate::replay::{HOST_THREADS, listed};
@@ -24,22 +24,17 @@ pub const RULES: [Rule; 9] = [
     too_many,
 ];
 
-/// Share of the wanted CPU time from which on waiting is worth advice, in percent.
-const READY: f64 = 1.0;
 /// Share of a VM's waits from which on what they are behind is worth advice, in percent.
 const BEHIND: f64 = 20.0;
+/// Share of a VM's waits that last until another guest's exit, from which on lazy preemption is worth advice, in
+/// percent. No other model makes any.
+const UNTIL_EXIT: f64 = 10.0;
 /// Idle share of the pCPUs from which on they are not too few, in percent.
 const IDLE: f64 = 10.0;
 /// KVM's default of the longest time for which a halted vCPU polls, in ns, on x86.
 const HALT_POLL_NS: u64 = 200_000;
 /// Length of a period of a quota, in us: the kernel's default.
 const PERIOD_US: f64 = 100_000.0;
-
-/// Returns the VMs that wait.
-pub(super) fn waiting<'f>(facts: &'f Facts<'_>) -> impl Iterator<Item = &'f Vm<'f>> {
-    let waits = |vm: &&Vm<'_>| vm.figure("ready_of_wanted_percent") >= READY;
-    facts.vms.iter().filter(waits)
-}
 
 /// Returns the effort of a setting, `is_mistake`: which was set by hand.
 fn mistake(is_mistake: bool) -> Effort {
@@ -154,7 +149,7 @@ fn own_threads(facts: &Facts<'_>) -> Vec<Proposal> {
             undo: vm.pin_own_threads(&before.unwrap_or(pcpus)),
         })
     };
-    waiting(facts).filter_map(remedy).collect()
+    facts.waiting().filter_map(remedy).collect()
 }
 
 /// Returns the keys that pin the repeated threads of the process of `vm` to `set`, or none if it has none of these.
@@ -215,7 +210,7 @@ fn siblings(facts: &Facts<'_>) -> Vec<Proposal> {
             undo: vm.pin(&before),
         })
     };
-    waiting(facts).filter_map(remedy).collect()
+    facts.waiting().filter_map(remedy).collect()
 }
 
 /// The host polls for halted vCPUs while others wait for a pCPU.
@@ -233,7 +228,7 @@ fn polling(facts: &Facts<'_>) -> Vec<Proposal> {
     } else {
         facts.ready_ms() * READY / 100.0
     };
-    if waiting(facts).next().is_none() || paid < least || paid <= 0.0 || now == 0 {
+    if facts.waiting().next().is_none() || paid < least || paid <= 0.0 || now == 0 {
         return Vec::new();
     }
     let file = "/sys/module/kvm/parameters/halt_poll_ns";
@@ -250,7 +245,8 @@ fn polling(facts: &Facts<'_>) -> Vec<Proposal> {
             _ => format!("poll shorter for halted vCPUs: halt_poll_ns {ns}"),
         },
         seen: format!("the host polls {paid:.0} ms of 20 s for halted vCPUs, while others wait for a pCPU{longer}"),
-        basis: waiting(facts)
+        basis: facts
+            .waiting()
             .map(|vm| vm.basis("polling_percent"))
             .max()
             .unwrap_or(Basis::Unknown),
@@ -274,12 +270,13 @@ fn lazy_preemption(facts: &Facts<'_>) -> Vec<Proposal> {
         let known = 100.0 - vm.figure("behind_unknown_percent").clamp(0.0, 99.0);
         vm.figure("until_exit_percent") / known * 100.0
     };
-    let waits = |vm: &&Vm<'_>| share(vm) >= BEHIND;
-    let ms: f64 = waiting(facts)
+    let waits = |vm: &&Vm<'_>| share(vm) >= UNTIL_EXIT;
+    let ms: f64 = facts
+        .waiting()
         .filter(waits)
         .map(|vm| vm.ready_ms() * vm.figure("until_exit_percent") / 100.0)
         .sum();
-    let Some(first) = waiting(facts).find(waits).filter(|_| facts.account.is_lazy()) else {
+    let Some(first) = facts.waiting().find(waits).filter(|_| facts.account.is_lazy()) else {
         return Vec::new();
     };
     let file = "/sys/kernel/debug/sched/preempt";
@@ -337,14 +334,14 @@ fn interrupts(facts: &Facts<'_>) -> Vec<Proposal> {
             undo: "kvm_intel enable_apicv=0 or kvm_amd avic=0".to_owned(),
         })
     };
-    waiting(facts).filter_map(remedy).collect()
+    facts.waiting().filter_map(remedy).collect()
 }
 
 /// All pCPUs are busy, and VMs wait: no setting makes more of them.
 fn too_many(facts: &Facts<'_>) -> Vec<Proposal> {
     let (length_s, pcpus) = (facts.account.length_ns as f64 / 1e9, facts.account.cpus.len());
     let vcpus: usize = facts.vms.iter().map(|vm| vm.account.vcpus.len()).sum();
-    if waiting(facts).next().is_none() || facts.idle() >= IDLE || vcpus <= pcpus || length_s <= 0.0 {
+    if facts.waiting().next().is_none() || facts.idle() >= IDLE || vcpus <= pcpus || length_s <= 0.0 {
         return Vec::new();
     }
     let had = |vm: &Vm<'_>| {
@@ -379,7 +376,7 @@ fn too_many(facts: &Facts<'_>) -> Vec<Proposal> {
         apply: vm.migrate("THIS", "OTHER"),
         undo: vm.migrate("OTHER", "THIS"),
     });
-    let shrink = waiting(facts).filter_map(|vm| {
+    let shrink = facts.waiting().filter_map(|vm| {
         let (has, enough) = (vm.account.vcpus.len(), had(vm).ceil().max(1.0) as usize);
         (enough < has).then(|| Proposal {
             rule: "too-many",

@@ -5,7 +5,6 @@ use holdfast_recordings::hosts::Feature;
 
 use super::facts::{Facts, Vm};
 use super::proposal::{Effort, Proposal};
-use super::rules::waiting;
 
 /// Pause exits of a vCPU per second from which on they are worth advice.
 const PAUSES: f64 = 20.0;
@@ -52,7 +51,10 @@ pub(super) fn no_pv_locks(facts: &Facts<'_>) -> Vec<Proposal> {
                 .collect();
             others.sort_unstable();
             let and = if others.is_empty() { "" } else { ", and " };
-            let on: String = others.iter().map(|name| format!(",{name}=on")).collect();
+            let on = match others.len() {
+                0 => String::new(),
+                _ => format!(" (and {}=on)", others.join("=on, ")),
+            };
             (
                 format!("offer PV spinlocks{and}{} to {}", others.join(", "), vm.account.name),
                 format!("VMM: -cpu host,kvm=on,kvm-pv-unhalt=on{on}; then in the guest no nopvspin"),
@@ -78,7 +80,7 @@ pub(super) fn no_pv_locks(facts: &Facts<'_>) -> Vec<Proposal> {
             undo,
         })
     };
-    waiting(facts).filter_map(remedy).collect()
+    facts.waiting().filter_map(remedy).collect()
 }
 
 /// Pause exits whose directed yields find no vCPU to run.
@@ -108,5 +110,5 @@ pub(super) fn pause_window(facts: &Facts<'_>) -> Vec<Proposal> {
             undo: "reload it without these options".to_owned(),
         })
     };
-    waiting(facts).filter_map(remedy).collect()
+    facts.waiting().filter_map(remedy).collect()
 }

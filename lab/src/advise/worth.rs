@@ -233,9 +233,9 @@ impl Outcome {
 }
 
 /// Sorts `outcomes` by kind, and within a kind by worth. What is wrongly set comes first, whatever it saves, since to
-/// set it right costs nobody anything. Then come other settings that save a tenth of the ready time `ready_ms` (of those
-/// that no replay can answer, a hundredth is enough), fewer vCPUs, and other settings. Of fewer vCPUs, those that a
-/// replay has measured come first.
+/// set it right takes nothing from other VMs. Then come other settings that save a tenth of the ready time `ready_ms`,
+/// or a hundredth if no replay can answer; fewer vCPUs; and other settings. Of fewer vCPUs, those that a replay has
+/// measured come first.
 pub fn sort(outcomes: &mut [Outcome], ready_ms: f64) {
     let enough = |outcome: &Outcome| match outcome.proposal.set.is_empty() {
         true => WORTH_UNANSWERED * ready_ms,

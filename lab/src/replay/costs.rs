@@ -6,7 +6,8 @@ use holdfast_workloads::{RecordedHost, Workload};
 
 /// Charges no CPU time for what the host and the hardware do, if all guests of `config` repeat recorded ones: the
 /// recorded time on CPUs has it, by the recorded host's own costs. What passes while no thread has the pCPU stays: the
-/// way of an interrupt, and the way out of idle. The host does not poll for its own threads.
+/// way of an interrupt, and the way out of idle. A PAUSE keeps its time, since a spin consists of them. The host does
+/// not poll for its own threads.
 pub fn forgive(config: &mut Config) {
     for vm in &mut config.vms {
         if matches!(&vm.boot.workload, Workload::Recorded(recorded) if recorded.guest == RecordedHost::HOST) {
@@ -19,11 +20,13 @@ pub fn forgive(config: &mut Config) {
     }
     let costs = &config.machine.costs;
     let (ipi_latency, idle_exit, timer_delay) = (costs.ipi_latency, costs.idle_exit, costs.timer_delay);
+    let pause = costs.pause;
     let nothing = Costs::from_costs(|_| Some(Picos::ZERO)).expect("there is a cost of each name");
     config.machine.costs = Costs {
         ipi_latency,
         idle_exit,
         timer_delay,
+        pause,
         ..nothing
     };
     if let Some(avic) = &mut config.machine.avic {

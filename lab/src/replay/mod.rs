@@ -21,7 +21,7 @@ use std::path::Path;
 
 use holdfast_recordings::account::{self, Account, Books};
 use holdfast_recordings::import::guest_names;
-use holdfast_recordings::repeat::Repeated;
+use holdfast_recordings::repeat::{Reading, Repeated};
 use holdfast_sim::timeline::{Timeline, Window};
 use holdfast_sim::{CallOff, Config, Failure};
 use holdfast_workloads::{RecordedHost, Workload};
@@ -72,17 +72,16 @@ pub struct Replay {
     pub threads_file: String,
     /// The text of that file.
     pub threads: String,
-    /// Guests whose waits all keep their recorded lengths.
-    pub timed: BTreeSet<String>,
+    /// How it reads what cannot be known of the waits.
+    pub reading: Reading,
     /// The length of the recording in ns. The account of a replay ends there.
     span_ns: u64,
 }
 
 impl Replay {
-    /// Makes an experiment called `name` of what the threads of a recording did, whose account is `account`. All waits
-    /// of the guests `timed` keep their recorded lengths.
-    pub fn new(name: &str, account: &Account, repeated: &Repeated, timed: &BTreeSet<String>) -> Replay {
-        let host = repeated.timed(timed);
+    /// Makes an experiment called `name` of what the threads of a recording did, whose account is `account`.
+    pub fn new(name: &str, account: &Account, repeated: &Repeated, reading: &Reading) -> Replay {
+        let host = repeated.read(reading);
         let threads_file = format!("{name}.recorded.json");
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
         let title: String = name.chars().map(plain).collect();
@@ -91,14 +90,16 @@ impl Replay {
             text: experiment(&title, account, &guest_names(account), &host, &threads_file),
             threads: serde_json::to_string(&host).expect("numbers and texts can be written"),
             threads_file,
-            timed: timed.clone(),
+            reading: reading.clone(),
             span_ns: host.span_ns,
         }
     }
 
     /// Makes the experiment that gives the recording back best, and checks it. First each wait that another thread
-    /// ended is tied to that thread. Where a guest's ready time is then not the recorded one, its waits keep their
-    /// recorded lengths, and if that is not enough, those of all guests.
+    /// ended is tied to that thread, spins have their recorded lengths, and devices end waits at the recorded times.
+    /// Where a guest's ready time is then not the recorded one, spins that look as if they end when a woken thread goes
+    /// on do so; devices answer; the waits of these guests keep their recorded lengths; and if that is not enough,
+    /// those of all guests.
     ///
     /// # Errors
     /// [`ReplayError`].
@@ -109,12 +110,12 @@ impl Replay {
         call_off: &CallOff,
     ) -> Result<(Replay, Check), ReplayError> {
         let can_be_timed = repeated.with_tied_waits();
-        let attempt = |timed: &BTreeSet<String>| -> Result<(Replay, Check), ReplayError> {
-            let replay = Replay::new(name, account, repeated, timed);
+        let attempt = |reading: &Reading| -> Result<(Replay, Check), ReplayError> {
+            let replay = Replay::new(name, account, repeated, reading);
             let check = check(account, &replay.run(&[], 1, call_off)?);
             Ok((replay, check))
         };
-        let mut best = attempt(&BTreeSet::new())?;
+        let mut best = attempt(&Reading::default())?;
         let failed = best
             .1
             .guests
@@ -122,11 +123,23 @@ impl Replay {
             .filter(|guest| !guest.passes())
             .map(|guest| guest.name.clone());
         let failed = failed.filter(|name| can_be_timed.contains(name)).collect();
-        for timed in [failed, can_be_timed] {
-            if best.1.passes() || timed == best.0.timed {
+        let (spins, answers) = (repeated.has_spins(), repeated.has_answers());
+        let timed = [BTreeSet::new(), failed, can_be_timed].into_iter();
+        let readings = timed.flat_map(|timed| {
+            let of = |spins, answers| Reading {
+                timed: timed.clone(),
+                spins,
+                answers,
+            };
+            [of(spins, false), of(spins, answers)]
+        });
+        let mut tried = vec![Reading::default()];
+        for reading in readings {
+            if best.1.passes() || tried.contains(&reading) {
                 continue;
             }
-            let next = attempt(&timed)?;
+            tried.push(reading.clone());
+            let next = attempt(&reading)?;
             if next.1.excess() < best.1.excess() {
                 best = next;
             }

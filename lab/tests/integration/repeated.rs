@@ -10,7 +10,7 @@ use holdfast_lab::replay::{self, Check, Replay};
 use holdfast_recordings::account::Account;
 use holdfast_recordings::event::Tid;
 use holdfast_recordings::hosts::{Groups, Level};
-use holdfast_recordings::repeat::{Repeated, Repeats};
+use holdfast_recordings::repeat::{Reading, Repeated, Repeats};
 use holdfast_sim::timeline::{Thread, Timeline};
 use holdfast_sim::{CallOff, Config};
 use holdfast_workloads::{Recorded, RecordedHost, Workload};
@@ -19,12 +19,17 @@ use crate::recorded::record;
 
 /// Returns what the guests in `timeline` did.
 pub fn repeats(timeline: &Timeline) -> Repeated {
+    repeats_of(timeline, false)
+}
+
+/// Returns what the guests in `timeline` did; `with_exits`: and their exits.
+fn repeats_of(timeline: &Timeline, with_exits: bool) -> Repeated {
     let mut guests: Vec<(String, Vec<Tid>)> = timeline.vms.iter().map(|name| (name.clone(), Vec::new())).collect();
     for (index, vcpu) in (0..).zip(&timeline.vcpus) {
         let thread = replay::thread_id(timeline, Thread::Vcpu(index));
         guests[vcpu.vm as usize].1.push(thread);
     }
-    let mut repeats = Repeats::new(&guests, &[]);
+    let mut repeats = Repeats::new(&guests, &[]).with_exits(with_exits);
     for event in replay::events(timeline, None) {
         repeats.take(&event);
     }
@@ -54,7 +59,11 @@ fn checked(config: &Config) -> (Check, BTreeSet<String>) {
     let recorded = replay::account(&timeline, None);
     let repeated = repeats(&timeline);
     let attempt = |timed: &BTreeSet<String>| {
-        let config = again(config, &repeated.timed(timed));
+        let reading = Reading {
+            timed: timed.clone(),
+            ..Reading::default()
+        };
+        let config = again(config, &repeated.read(&reading));
         let replayed = replay::account_of(&config, timeline.to.nanos(), &CallOff::new());
         replay::check(&recorded, &replayed.unwrap_or_else(|error| panic!("{error}")))
     };
@@ -224,4 +233,68 @@ fn the_experiment_of_a_recording_passes_with_the_settings_of_its_host() {
     }
     let (_, check) = attempt(&recorded);
     assert!(!check.passes(), "{}", lines(&check));
+}
+
+/// Calls between two vCPUs, each on a pCPU of its own, next to a guest that computes on that of the called one. Under
+/// lazy preemption that one waits for the other guest's exits, and the caller spins.
+const CALLS: &str = r#"
+name = "calls"
+title = "a vCPU that calls another one and spins until it answers"
+metric = "throughput"
+unit = "calls/s"
+seeds = 1
+scale = 0.2
+limit = "60 s"
+
+[machine]
+sockets = 1
+cores = 2
+threads = 1
+
+[host]
+kernel = "linux-7.3"
+apicv = false
+halt_poll = "0 ns"
+
+[[vm]]
+name = "web"
+vcpus = 2
+workload = "ipi"
+ipi.busy = false
+pv_sched_yield = false
+affinity = [[0], [1]]
+
+[[vm]]
+name = "batch"
+vcpus = 1
+workload = "hog"
+affinity = [[1]]
+
+[[variants]]
+name = "v"
+"#;
+
+#[test]
+fn a_call_takes_as_long_as_its_answer_in_a_replay() {
+    let experiment = Experiment::parse("calls.toml", CALLS).unwrap_or_else(|problems| panic!("{problems}"));
+    let plan = Plan::new(experiment, &Options::default()).unwrap_or_else(|problems| panic!("{problems}"));
+    let config = &plan.cells[0].config;
+    let (_, timeline) = record(config);
+    let recorded = replay::account(&timeline, None);
+    let repeated = repeats_of(&timeline, true);
+    assert!(repeated.has_spins());
+    let check = |spins| {
+        let reading = Reading {
+            spins,
+            ..Reading::default()
+        };
+        let again = again(config, &repeated.read(&reading));
+        let replayed = replay::account_of(&again, timeline.to.nanos(), &CallOff::new());
+        replay::check(&recorded, &replayed.unwrap_or_else(|error| panic!("{error}")))
+    };
+    let (with, without) = (check(true), check(false));
+    println!("with spins\n{}without\n{}", lines(&with), lines(&without));
+    // The other guest hardly waits: for what the host does when vCPU 1 halts.
+    assert!(with.guests[0].passes(), "{}", lines(&with));
+    assert!(!without.guests[0].passes(), "{}", lines(&without));
 }

@@ -239,12 +239,12 @@ fn lazy_preemption_is_advised_about_where_the_kernel_has_it() {
     account.preemption = Some("full".to_owned());
     assert!(of("lazy-preemption", &account).is_empty(), "it is off");
     account.preemption = Some("lazy".to_owned());
-    let unknown = with(&[("until_exit_percent", 18.0), ("behind_unknown_percent", 40.0)]);
+    let unknown = with(&[("until_exit_percent", 9.0), ("behind_unknown_percent", 40.0)]);
     account.vms[0] = vm("web", &["0"], &unknown);
     assert_eq!(
         of("lazy-preemption", &account).len(),
         1,
-        "30 % of the waits that are known"
+        "15 % of the waits that are known"
     );
     account.vms[0] = vm("web", &["0"], &with(&[("until_exit_percent", 2.0)]));
     assert!(
@@ -299,7 +299,7 @@ fn features_that_are_off_are_known_without_any_spin() {
     assert!(
         found[0]
             .apply
-            .starts_with("VMM: -cpu host,kvm=on,kvm-pv-unhalt=on,kvm-steal-time=on;")
+            .starts_with("VMM: -cpu host,kvm=on,kvm-pv-unhalt=on (and kvm-steal-time=on);")
     );
     assert!(found[0].seen.ends_with("said of kvm-pv-unhalt"), "{}", found[0].seen);
     let found = with_features(&[("nopvspin", true, false)], &quiet);

@@ -17,13 +17,37 @@ pub struct Waits {
     pub unknown: u64,
 }
 
+/// How the waits and the spins of a recording are read, where it does not say what would end them on another host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Guests whose waits all keep their recorded lengths. Those of others are tied to the threads that ended them.
+    pub timed: BTreeSet<String>,
+    /// A thread that looks as if it spins until a thread that it woke goes on does so. Otherwise it computes for as
+    /// long as it was recorded.
+    pub spins: bool,
+    /// A device ends a wait as long after its begin as was recorded: it answers. Otherwise at the recorded time.
+    pub answers: bool,
+}
+
+/// Recorded lengths of the steps of a thread that a reading can give another end, in ns and in their order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Lengths {
+    /// Waits that other threads ended.
+    pub woken: Vec<u64>,
+    /// Waits that devices ended.
+    pub answered: Vec<u64>,
+    /// Spins for an answer.
+    pub spun: Vec<u64>,
+}
+
 /// What the threads of guests did.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Repeated {
-    /// With waits that end when the thread that ended them gets that far.
+    /// With waits that end when the thread that ended them gets that far, with spins until a woken thread goes on, and
+    /// with devices that end waits at the recorded times.
     pub tied: RecordedHost,
-    /// The recorded lengths of those waits in ns, by guest and thread.
-    pub(super) lengths: BTreeMap<String, Vec<Vec<u64>>>,
+    /// The recorded lengths, by guest and thread.
+    pub(super) lengths: BTreeMap<String, Vec<Lengths>>,
     /// How the waits ended.
     pub waits: Waits,
 }
@@ -31,7 +55,8 @@ pub struct Repeated {
 impl Repeated {
     /// Returns the names of guests in which threads ended each other's waits.
     pub fn with_tied_waits(&self) -> BTreeSet<String> {
-        let has_waits = |(_, threads): &(&String, &Vec<Vec<u64>>)| threads.iter().any(|waits| !waits.is_empty());
+        let has_waits =
+            |(_, threads): &(&String, &Vec<Lengths>)| threads.iter().any(|lengths| !lengths.woken.is_empty());
         self.lengths
             .iter()
             .filter(has_waits)
@@ -39,18 +64,35 @@ impl Repeated {
             .collect()
     }
 
-    /// Returns the threads, with all waits of the guests `timed` of their recorded lengths.
-    pub fn timed(&self, timed: &BTreeSet<String>) -> RecordedHost {
+    /// Returns whether a thread looks as if it spins until another one goes on.
+    pub fn has_spins(&self) -> bool {
+        self.lengths.values().flatten().any(|lengths| !lengths.spun.is_empty())
+    }
+
+    /// Returns whether devices ended waits.
+    pub fn has_answers(&self) -> bool {
+        self.lengths
+            .values()
+            .flatten()
+            .any(|lengths| !lengths.answered.is_empty())
+    }
+
+    /// Returns the threads, as `reading` has them.
+    pub fn read(&self, reading: &Reading) -> RecordedHost {
         let mut host = self.tied.clone();
-        for (name, threads) in host.guests.iter_mut().filter(|(name, _)| timed.contains(*name)) {
+        for (name, threads) in &mut host.guests {
+            let is_timed = reading.timed.contains(name);
             for (thread, lengths) in threads.iter_mut().zip(&self.lengths[name]) {
-                let mut lengths = lengths.iter();
-                let timed = thread.steps.drain(..).filter_map(|step| match step {
-                    Step::Woken => lengths.next().map(|ns| Step::After(*ns)),
-                    Step::Wake { .. } => None,
+                let (mut woken, mut answered, mut spun) =
+                    (lengths.woken.iter(), lengths.answered.iter(), lengths.spun.iter());
+                let steps = thread.steps.drain(..).filter_map(|step| match step {
+                    Step::Woken if is_timed => woken.next().map(|ns| Step::After(*ns)),
+                    Step::Wake { .. } if is_timed => None,
+                    Step::Spin { .. } if is_timed || !reading.spins => spun.next().map(|ns| Step::Run(*ns)),
+                    Step::At(_) if reading.answers => answered.next().map(|ns| Step::After(*ns)),
                     step => Some(step),
                 });
-                thread.steps = join(timed.collect::<Vec<Step>>().into_iter());
+                thread.steps = join(steps.collect::<Vec<Step>>().into_iter());
             }
         }
         host

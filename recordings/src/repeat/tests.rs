@@ -6,6 +6,18 @@ use super::*;
 use crate::event::Name;
 
 const VCPUS: [Tid; 2] = [100, 101];
+/// Exits of VMX.
+const HLT: u32 = 12;
+const WRMSR: u32 = 32;
+
+/// Returns the reading in which the waits of the guests `names` keep their lengths.
+fn timed(names: &[&str]) -> Reading {
+    Reading {
+        timed: names.iter().map(|name| (*name).to_owned()).collect(),
+        spins: true,
+        answers: false,
+    }
+}
 
 fn event(at: u64, thread: Tid, what: What) -> Event {
     Event {
@@ -68,7 +80,7 @@ fn threads(events: &[Event]) -> (Vec<Thread>, Waits) {
         repeats.take(event);
     }
     let mut repeated = repeats.finish();
-    let timed = repeated.timed(&BTreeSet::from(["vm".to_owned()]));
+    let timed = repeated.read(&timed(&["vm"]));
     assert_eq!(holdfast_workloads::recorded_fault(&timed.guests["vm"]), None);
     let mut threads = repeated.tied.guests.remove("vm").expect("the guest that was followed");
     assert_eq!(holdfast_workloads::recorded_fault(&threads), None);
@@ -129,6 +141,30 @@ fn an_interrupt_of_a_device_ends_a_wait_at_its_time_and_the_timers_after_its_len
         // The wait is known before its interrupt is.
         assert_eq!(threads[0].steps[..2], [Step::Run(210), expected], "vector {vector:#x}");
     }
+}
+
+#[test]
+fn a_device_that_answers_ends_a_wait_after_its_length() {
+    let mut repeats = Repeats::new(&[("vm".to_owned(), VCPUS.to_vec())], &[]);
+    for event in [
+        entry(1_000, 100),
+        exit(1_200, 100, HLT),
+        switch(1_260, 100, Left::Asleep, 0),
+        waking(1_450, 0, 100),
+        switch(1_500, 0, Left::Ready, 100),
+        halt_end(1_510, 100, 300, true),
+        event(1_515, 100, What::Interrupt { apic: 0, vector: 0x41 }),
+        entry(1_520, 100),
+    ] {
+        repeats.take(&event);
+    }
+    let repeated = repeats.finish();
+    assert!(repeated.has_answers());
+    let second = |answers| {
+        let reading = Reading { answers, ..timed(&[]) };
+        repeated.read(&reading).guests["vm"][0].steps[1]
+    };
+    assert_eq!((second(false), second(true)), (Step::At(450), Step::After(240)));
 }
 
 #[test]
@@ -320,13 +356,13 @@ fn the_timed_reading_keeps_the_lengths_of_waits_that_siblings_ended_and_has_no_w
     let repeated = repeats.finish();
     let names = repeated.with_tied_waits();
     assert_eq!(names, BTreeSet::from(["vm".to_owned()]));
-    let timed = repeated.timed(&names);
+    let lengths = repeated.read(&timed(&["vm"]));
     assert_eq!(
-        timed.guests["vm"][0].steps,
+        lengths.guests["vm"][0].steps,
         [Step::Run(210), Step::After(200), Step::Run(100)]
     );
-    assert_eq!(timed.guests["vm"][1].steps, [Step::Run(600), Step::Until(600)]);
-    assert_eq!(repeated.timed(&BTreeSet::new()), repeated.tied);
+    assert_eq!(lengths.guests["vm"][1].steps, [Step::Run(600), Step::Until(600)]);
+    assert_eq!(repeated.read(&timed(&[])), repeated.tied);
 }
 
 /// An exit for a hypercall, one for an interrupt of the host, and a halt.
@@ -350,4 +386,106 @@ fn exits_are_repeated_where_asked_for_but_not_those_that_the_host_causes() {
     };
     assert_eq!(steps(false), [Step::Run(510)]);
     assert_eq!(steps(true), [Step::Run(200), Step::Exit, Step::Run(310)]);
+}
+
+/// vCPU 1 halts, and what ends its halt comes before it sleeps: an interrupt that vCPU 0 sends at `sent`.
+fn brief_halt(begin: u64, sent: u64, end: u64) -> Vec<Event> {
+    vec![
+        exit(begin, VCPUS[1], HLT),
+        exit(sent - 10, VCPUS[0], WRMSR),
+        event(sent, VCPUS[0], What::Interrupt { apic: 1, vector: 252 }),
+        entry(sent + 10, VCPUS[0]),
+        entry(end, VCPUS[1]),
+    ]
+}
+
+#[test]
+fn a_halt_that_is_over_before_the_thread_sleeps_is_a_wait_of_no_length() {
+    let mut events = vec![entry(0, VCPUS[0]), entry(0, VCPUS[1])];
+    events.extend(brief_halt(1_000, 1_200, 2_000));
+    events.push(exit(5_000, VCPUS[1], 1));
+    let (threads, waits) = threads(&events);
+    assert_eq!(waits.by_threads, 1);
+    assert!(threads[0].steps.contains(&Step::Wake { thread: 1, wait: 0 }));
+    let steps = &threads[1].steps;
+    assert_eq!(
+        steps[..2],
+        [Step::Run(2_000), Step::Woken],
+        "its time on the CPU is no poll"
+    );
+}
+
+#[test]
+fn a_wakeup_on_the_way_to_sleep_ends_the_sleep() {
+    let events = [
+        entry(0, VCPUS[0]),
+        entry(0, VCPUS[1]),
+        exit(1_000, VCPUS[1], HLT),
+        exit(1_100, VCPUS[0], WRMSR),
+        event(1_200, VCPUS[0], What::Interrupt { apic: 1, vector: 252 }),
+        waking(1_210, VCPUS[0], VCPUS[1]),
+        switch(1_300, VCPUS[1], Left::Asleep, 0),
+        switch(1_900, 0, Left::Ready, VCPUS[1]),
+        halt_end(2_000, VCPUS[1], 1_000, true),
+        entry(2_100, VCPUS[1]),
+    ];
+    let (threads, waits) = threads(&events);
+    assert_eq!((waits.by_threads, waits.unknown), (1, 0));
+    assert!(threads[1].steps.contains(&Step::Woken));
+}
+
+/// vCPU 0 calls vCPU 1, which takes from 1 to 50 us until it goes on. `gap` after that, or after the call, vCPU 0 makes
+/// the next call.
+fn calls(spins: bool) -> Repeated {
+    let mut repeats = Repeats::new(&[("vm".to_owned(), VCPUS.to_vec())], &[]);
+    let mut take = |event: Event| repeats.take(&event);
+    take(entry(0, VCPUS[0]));
+    take(entry(0, VCPUS[1]));
+    let mut begin = 1_000_000;
+    for call in 0..200 {
+        let takes = 1_000 + call * 7_919 % 50_000;
+        brief_halt(begin, begin + 200, begin + 200 + takes)
+            .into_iter()
+            .for_each(&mut take);
+        begin += if spins {
+            takes + 3_000
+        } else {
+            100_000 + call * 31_337 % 70_000
+        };
+    }
+    repeats.finish()
+}
+
+#[test]
+fn a_thread_spins_if_its_calls_take_as_long_as_their_answers() {
+    let repeated = calls(true);
+    assert!(repeated.has_spins());
+    let steps = &repeated.tied.guests["vm"][0].steps;
+    let spin = steps
+        .iter()
+        .position(|step| matches!(step, Step::Spin { .. }))
+        .expect("a spin");
+    assert_eq!(
+        (steps[spin - 1], steps[spin]),
+        (Step::Wake { thread: 1, wait: 0 }, Step::Spin { thread: 1, wait: 0 })
+    );
+    let ran = |host: &RecordedHost| -> u64 {
+        let runs = host.guests["vm"][0].steps.iter().filter_map(|step| match step {
+            Step::Run(ns) => Some(*ns),
+            _ => None,
+        });
+        runs.sum()
+    };
+    let plain = repeated.read(&Reading::default());
+    assert!(
+        !plain.guests["vm"][0]
+            .steps
+            .iter()
+            .any(|step| matches!(step, Step::Spin { .. }))
+    );
+    assert!(
+        ran(&plain) > ran(&repeated.tied) + 200 * 1_000,
+        "a spin is time that was recorded"
+    );
+    assert!(!calls(false).has_spins(), "these take as long as they take");
 }

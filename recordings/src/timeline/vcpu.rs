@@ -84,7 +84,7 @@ pub struct Vcpu {
     pub sent: Option<How>,
     /// While it runs: a wakeup that may be for the sleep that it is about to begin.
     pub early: Option<Waker>,
-    /// Its wait, while it is ready.
+    /// Its wait, while it is ready; and while it seems to sleep, if `early` may have ended that.
     pub wait: Option<Wait>,
     /// What ended its last sleep.
     pub woken_by: Option<Waker>,
@@ -223,9 +223,20 @@ impl Vcpu {
         });
     }
 
+    /// Gets `cpu`. If it waited in the queue of another one, it came from there unseen.
+    pub fn stays_queued(&mut self, cpu: u32) {
+        if let Some(wait) = self.wait.as_mut().filter(|wait| wait.cpu != cpu) {
+            wait.behind = Vec::new();
+            wait.upto = self.since;
+            wait.runner = None;
+        }
+    }
+
     /// Ends the wait for a pCPU, if there is one, at `now`; `ran`: with a pCPU.
     pub fn end_wait(&mut self, now: u64, ran: bool, sink: &mut impl Sink) {
-        let Some(mut wait) = self.wait.take() else { return };
+        let Some(mut wait) = self.wait.take().filter(|_| ran || self.state == State::Ready) else {
+            return;
+        };
         // What the pCPU's books do not say.
         wait.attribute(Occupant::Unknown, now);
         if now <= self.since {

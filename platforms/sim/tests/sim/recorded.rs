@@ -167,3 +167,24 @@ fn threads_that_cannot_have_been_recorded_are_refused() {
         assert!(fault.contains(expected), "{fault:?} for {threads:?}");
     }
 }
+
+/// A thread that spins for an answer takes as long as the other one takes to go on.
+#[test]
+fn a_spin_ends_when_the_other_thread_goes_on() {
+    let took = |hogs: u32, busy: u64| {
+        let caller = vec![
+            Step::Run(1_000_000),
+            Step::Wake { thread: 1, wait: 0 },
+            Step::Spin { thread: 1, wait: 0 },
+            Step::Run(1_000_000),
+        ];
+        let other = vec![Step::Run(busy), Step::Woken];
+        elapsed(&repeat(&[thread(caller), thread(other)], 2, hogs))
+    };
+    let soon = took(0, 0);
+    assert!((2_000_000..2_100_000).contains(&soon), "{soon}");
+    let late = took(0, 7_000_000);
+    assert!((8_000_000..8_200_000).contains(&late), "{late}");
+    let never = [thread(vec![Step::Spin { thread: 0, wait: 0 }])];
+    assert!(recorded_fault(&never).is_some());
+}

@@ -39,6 +39,10 @@ impl Follower {
                 let next = if this.halting { State::Halted } else { State::Asleep };
                 this.change(now, was, next, sink);
                 this.woken_by = None;
+                // Woken while it was on its way to sleep, it goes back to the queue of the pCPU that it leaves.
+                if let Some(early) = this.early {
+                    self.begin_wait(vcpu, cpu, Some(early), now);
+                }
             }
             Left::Dead => this.change(now, was, State::Unknown, sink),
         }
@@ -50,24 +54,13 @@ impl Follower {
         let this = &mut self.vcpus[vcpu];
         let was = match this.state {
             State::Ready => {
-                if let Some(wait) = this.wait.as_mut().filter(|wait| wait.cpu != cpu) {
-                    // It came from another queue, unseen.
-                    wait.behind = Vec::new();
-                    wait.upto = this.since;
-                    wait.runner = None;
-                }
+                this.stays_queued(cpu);
                 State::Ready
             }
             // The wakeup was recorded just before the sleep that it ended.
             State::Halted | State::Asleep if this.early.is_some() => {
                 this.woken_by = this.early;
-                this.wait = Some(Wait {
-                    cpu,
-                    upto: this.since,
-                    behind: Vec::new(),
-                    waker: this.early,
-                    runner: None,
-                });
+                this.stays_queued(cpu);
                 State::Ready
             }
             _ => State::Unknown,
@@ -112,6 +105,10 @@ impl Follower {
         match this.state {
             State::Halted | State::Asleep | State::Unknown => {
                 let waker = waker.unwrap_or(unknown);
+                // An earlier wakeup was for an earlier sleep.
+                self.leave_queue(vcpu, now);
+                let this = &mut self.vcpus[vcpu];
+                this.early = None;
                 this.woken_by = Some(waker);
                 let was = this.state;
                 this.change(now, was, State::Ready, sink);
@@ -136,7 +133,7 @@ impl Follower {
     pub(super) fn migrate(&mut self, moved: Tid, to: u32, by: Tid, now: u64) {
         let Some(vcpu) = self.vcpu_of(moved) else { return };
         let this = &mut self.vcpus[vcpu];
-        if this.state == State::Ready {
+        if this.wait.is_some() {
             // The waker chooses the CPU; a balancer that moves it later is another thread.
             let waker = this.wait.as_ref().and_then(|wait| wait.waker);
             let woken = waker.is_some_and(|waker| waker.thread == by);

@@ -85,7 +85,7 @@ impl Spins {
         let pairs: BTreeSet<Pair> = self.sent.iter().map(|sent| sent.pair).collect();
         let spins = |pair: &Pair| {
             let own = self.sent.iter().filter(|sent| sent.pair == *pair);
-            let times = own.filter_map(|sent| Some((sent.resumed? - sent.at.min(sent.resumed?), sent.next? - sent.at)));
+            let times = own.filter_map(|sent| Some((sent.resumed?.saturating_sub(sent.at), sent.next? - sent.at)));
             let mut times: Vec<(u64, u64)> = times.collect();
             times.sort_unstable();
             let in_order = times.iter().filter(|(waited, took)| took >= waited).count();

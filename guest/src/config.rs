@@ -47,6 +47,14 @@ pub struct Config {
     /// Whether tasks that wake many others leave them on the CPUs where they slept (`wake_wide`, Linux 3.12 and later,
     /// here as of 4.3).
     pub wake_wide: bool,
+    /// Whether a task for which a wakeup preempts the running one runs next, and after it the preempted one, if neither
+    /// is ahead of the first in line by more than a wakeup's granularity (`set_next_buddy`, `set_last_buddy`, Linux
+    /// 2.6.28 to 6.5). No version sets it: the workloads were calibrated without.
+    pub buddies: bool,
+    /// Whether a pipe wakes one reader or one writer at a time, and only if it was empty or full (Linux 5.6 and later,
+    /// here as of 6.1). Before, each write wakes all waiters, readers and writers alike, and so does each read that
+    /// frees a page.
+    pub exclusive_pipes: bool,
     /// Whether the kernel uses process-context identifiers where the CPU has them (Linux 4.14 and later): the TLB then
     /// keeps translations of the last six address spaces. `"auto"`: a measured kernel does, and the estimated one, that
     /// is Linux 3.3, does not.
@@ -111,6 +119,8 @@ impl Default for Config {
             rwlocks: RwLocks::WritersOnly,
             ttwu_queue: true,
             wake_wide: false,
+            buddies: false,
+            exclusive_pipes: false,
             pcid: None,
             idle: Idle::default(),
             fresh_memory: false,

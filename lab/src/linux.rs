@@ -12,7 +12,7 @@ use crate::kernel::shipped;
 pub const TODAY: Linux = Linux::V6_12;
 
 /// Last components of the keys that a guest's version sets.
-pub(crate) const IMPLIED: [&str; 16] = [
+pub(crate) const IMPLIED: [&str; 17] = [
     "lock",
     "hz",
     "owner_spinning",
@@ -22,6 +22,7 @@ pub(crate) const IMPLIED: [&str; 16] = [
     "pcid",
     "ttwu_queue",
     "wake_wide",
+    "exclusive_pipes",
     "ipi_shorthand",
     "wait_early_preempted",
     "pv_eoi",
@@ -82,6 +83,7 @@ pub(crate) fn kernel(version: Linux) -> KernelConfig {
         },
         ttwu_queue: since(Linux::V3_3),
         wake_wide: since(Linux::V4_12),
+        exclusive_pipes: since(Linux::V6_1),
         profile: profile(version),
         ..KernelConfig::default()
     };

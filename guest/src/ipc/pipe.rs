@@ -1,8 +1,12 @@
 //! Pipes between tasks.
 //!
-//! As in Linux before 5.5, a pipe is a ring of pages. A small write goes into the last page as a whole if it fits
-//! there, and otherwise begins a page of its own. A page becomes free when its last byte is read. A wakeup wakes all
-//! waiters, readers and writers alike.
+//! A pipe is a ring of pages. A small write goes into the last page as a whole if it fits there, and otherwise begins a
+//! page of its own. A page becomes free when its last byte is read.
+//!
+//! Before Linux 5.5 readers and writers wait in one queue, and a wakeup wakes all of them. Since 5.6 each kind has a
+//! queue of its own ([`exclusive_pipes`](crate::Config::exclusive_pipes)). A write to an empty pipe wakes one reader.
+//! A read from a full pipe wakes one writer, even if the pipe stays full (until 6.14, `pipe_read`). A task that was
+//! woken wakes the next one, if there is something left for it.
 //!
 //! **Whole** (`PIPE_BUF`): a write of at most one page is not split by others. **Conserved**: a byte is in one page
 //! from its write until its read.
@@ -10,7 +14,7 @@
 use core::array;
 
 use crate::costs;
-use crate::local::Local32;
+use crate::local::{Local32, Shared32};
 use crate::machine::Machine;
 use crate::mutex::Mutex;
 use crate::sched::{self, OnCpu, Scheduler, WakeHint};
@@ -27,7 +31,8 @@ struct Pages {
     spans: [(Local32, Local32); PAGES as usize],
     /// The number of the first page in use, modulo [`PAGES`].
     first: Local32,
-    count: Local32,
+    /// Written under the mutex. Waiters read it without.
+    count: Shared32,
 }
 
 impl Pages {
@@ -35,12 +40,16 @@ impl Pages {
         Pages {
             spans: array::from_fn(|_| (Local32::new(0), Local32::new(0))),
             first: Local32::new(0),
-            count: Local32::new(0),
+            count: Shared32::new(0),
         }
     }
 
     fn is_empty(&self) -> bool {
         self.count.get() == 0
+    }
+
+    fn is_full(&self) -> bool {
+        self.count.get() == PAGES
     }
 
     /// Page `number` of those in use.
@@ -50,21 +59,27 @@ impl Pages {
 
     /// Puts in as many of `bytes` as there is room for, and returns how many.
     fn put(&self, bytes: u32) -> u32 {
-        let mut left = bytes;
-        let odd = left % PAGE_BYTES;
+        let odd = bytes % PAGE_BYTES;
+        let mut merged = 0;
         if odd > 0 && !self.is_empty() {
             let (_, end) = self.span(self.count.get() - 1);
             if end.get() + odd <= PAGE_BYTES {
                 end.add(odd);
-                left -= odd;
+                merged = odd;
             }
         }
-        while left > 0 && self.count.get() < PAGES {
+        merged + self.put_in_new_pages(bytes - merged)
+    }
+
+    /// [`put`](Pages::put) that leaves the last page as it is.
+    fn put_in_new_pages(&self, bytes: u32) -> u32 {
+        let mut left = bytes;
+        while left > 0 && !self.is_full() {
             let part = left.min(PAGE_BYTES);
             let (begin, end) = self.span(self.count.get());
             begin.set(0);
             end.set(part);
-            self.count.add(1);
+            self.count.set(self.count.get() + 1);
             left -= part;
         }
         bytes - left
@@ -80,7 +95,7 @@ impl Pages {
             got += part;
             if begin.get() == end.get() {
                 self.first.add(1);
-                self.count.sub(1);
+                self.count.set(self.count.get() - 1);
                 freed = true;
             }
         }
@@ -92,10 +107,13 @@ impl Pages {
 pub(crate) struct Pipe<M: Machine> {
     /// The pipe's inode's `i_mutex`, which protects the rest.
     mutex: Mutex<M>,
-    /// Readers and writers alike.
+    /// Readers. Writers too, unless they have a queue of their own.
     wait: WaitQueue<M>,
+    /// Writers, with `exclusive_pipes`.
+    writable: WaitQueue<M>,
     pages: Pages,
-    writers: Local32,
+    /// Written under the mutex. Readers that wait read it without.
+    writers: Shared32,
 }
 
 impl<M: Machine> Pipe<M> {
@@ -103,8 +121,9 @@ impl<M: Machine> Pipe<M> {
         Pipe {
             mutex: Mutex::new(),
             wait: WaitQueue::new(),
+            writable: WaitQueue::new(),
             pages: Pages::new(),
-            writers: Local32::new(0),
+            writers: Shared32::new(0),
         }
     }
 
@@ -119,7 +138,7 @@ impl<M: Machine> Pipe<M> {
     /// Closes the pipe for one writer. Once the last writer has closed it, readers see its end.
     pub(crate) fn close_writer(&self, sched: &Scheduler<M>) {
         self.mutex.lock(sched);
-        self.writers.sub(1);
+        self.writers.decrement();
         let on = sched.on_cpu();
         self.wait.wake(&on, u32::MAX, WakeHint::Sync);
         self.mutex.unlock(&on);
@@ -128,6 +147,9 @@ impl<M: Machine> Pipe<M> {
     /// Reads up to `want` bytes, and sleeps while the pipe is empty. Returns 0 at the end, and `None` if a signal came
     /// instead.
     pub(crate) fn read(&self, sched: &Scheduler<M>, want: u32) -> Option<u32> {
+        if sched.system.config.exclusive_pipes {
+            return self.read_alone(sched, want);
+        }
         self.mutex.lock(sched);
         loop {
             let on = sched.on_cpu();
@@ -155,17 +177,16 @@ impl<M: Machine> Pipe<M> {
 
     /// Writes `bytes`, and sleeps while the pipe is full.
     pub(crate) fn write(&self, sched: &Scheduler<M>, bytes: u32) {
+        if sched.system.config.exclusive_pipes {
+            return self.write_alone(sched, bytes);
+        }
         let mut left = bytes;
         self.mutex.lock(sched);
         loop {
             let on = sched.on_cpu();
             let part = self.pages.put(left);
             if part > 0 {
-                on.work(costs::PIPE + costs::PIPE_PAGE * u64::from(part) / u64::from(PAGE_BYTES));
-                // Less than a page goes where there is room, or in the page that the pipe keeps for reuse (`tmp_page`).
-                for _ in 0..part / PAGE_BYTES {
-                    on.sched.memory.take_page(&on);
-                }
+                copy_in(&on, part);
                 left -= part;
             }
             if left == 0 {
@@ -180,6 +201,83 @@ impl<M: Machine> Pipe<M> {
             self.wait.finish(&sched.on_cpu());
             self.mutex.lock(sched);
         }
+    }
+
+    /// [`read`](Pipe::read) whose wakeups wake one task (`pipe_read` of Linux 6.1).
+    fn read_alone(&self, sched: &Scheduler<M>, want: u32) -> Option<u32> {
+        let mut has_slept = false;
+        loop {
+            self.mutex.lock(sched);
+            let on = sched.on_cpu();
+            if !self.pages.is_empty() || self.writers.get() == 0 {
+                let was_full = self.pages.is_full();
+                let (got, _) = self.pages.take(want);
+                on.work(costs::PIPE + costs::PIPE_PAGE * u64::from(got) / u64::from(PAGE_BYTES));
+                let is_more = !self.pages.is_empty();
+                self.mutex.unlock(&on);
+                if was_full {
+                    self.writable.wake(&on, 1, WakeHint::Sync);
+                }
+                if has_slept && is_more {
+                    self.wait.wake(&on, 1, WakeHint::Sync);
+                }
+                return Some(got);
+            }
+            self.mutex.unlock(&on);
+            let is_readable = || !self.pages.is_empty() || self.writers.get() == 0;
+            while !is_readable() {
+                self.wait.sleep_unless(sched, state::INTERRUPTIBLE, |_| is_readable());
+                // A reader whose wakeup came with a signal must not lose what it was woken for.
+                if !is_readable() && take_signal(&sched.on_cpu()) {
+                    return None;
+                }
+            }
+            has_slept = true;
+        }
+    }
+
+    /// [`write`](Pipe::write) whose wakeups wake one task (`pipe_write` of Linux 6.1).
+    fn write_alone(&self, sched: &Scheduler<M>, bytes: u32) {
+        let (mut left, mut has_slept) = (bytes, false);
+        loop {
+            self.mutex.lock(sched);
+            let on = sched.on_cpu();
+            let was_empty = self.pages.is_empty();
+            // Only the first attempt looks for room in the last page.
+            let part = match has_slept {
+                false => self.pages.put(left),
+                true => self.pages.put_in_new_pages(left),
+            };
+            if part > 0 {
+                copy_in(&on, part);
+                left -= part;
+            }
+            let is_room = !self.pages.is_full();
+            self.mutex.unlock(&on);
+            if was_empty {
+                self.wait.wake(&on, 1, WakeHint::Sync);
+            }
+            if left == 0 {
+                if has_slept && is_room {
+                    self.writable.wake(&on, 1, WakeHint::Sync);
+                }
+                return;
+            }
+            while self.pages.is_full() {
+                self.writable
+                    .sleep_unless(sched, state::UNINTERRUPTIBLE, |_| !self.pages.is_full());
+            }
+            has_slept = true;
+        }
+    }
+}
+
+/// Copies `bytes` from the writer into pages of the pipe.
+fn copy_in<M: Machine>(on: &OnCpu<'_, M>, bytes: u32) {
+    on.work(costs::PIPE + costs::PIPE_PAGE * u64::from(bytes) / u64::from(PAGE_BYTES));
+    // Less than a page goes where there is room, or in the page that the pipe keeps for reuse (`tmp_page`).
+    for _ in 0..bytes / PAGE_BYTES {
+        on.sched.memory.take_page(on);
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) const WAKEUP_GRANULARITY: u64 = 1_000_000;
 /// `sysctl_sched_migration_cost`: a task that ran less than this ago is cache hot. Never scaled.
 pub(crate) const MIGRATION_COST: u64 = 500_000;
 /// `sched_nr_latency`: with more tasks than this the period grows beyond the latency.
-const LATENCY_TASKS: u64 = LATENCY / MIN_GRANULARITY;
+pub(crate) const LATENCY_TASKS: u64 = LATENCY / MIN_GRANULARITY;
 
 /// The time that each of `tasks` ready tasks runs before the next task's turn.
 pub(crate) fn slice(cpus: u32, tasks: u32) -> u64 {

@@ -65,6 +65,8 @@ pub(crate) struct RunQueue {
     pub(crate) average_idle: u64,
     /// Balancing passes in a row that found only cache-hot tasks.
     pub(crate) balance_failures: u32,
+    /// The task that preempts the running one (`cfs_rq->next`), and the one that it preempts (`cfs_rq->last`).
+    buddies: [Option<TaskId>; 2],
 }
 
 impl RunQueue {
@@ -79,6 +81,7 @@ impl RunQueue {
             idle_since: 0,
             average_idle: 2 * MIGRATION_COST,
             balance_failures: 0,
+            buddies: [None; 2],
         }
     }
 
@@ -114,15 +117,39 @@ impl RunQueue {
         self.ready.insert(position, entry);
     }
 
-    /// Takes out the task whose turn it is.
-    pub(crate) fn take_first(&mut self) -> Option<TaskId> {
-        self.ready.pop().map(|ready| ready.id)
+    /// Prefers `woken` in the next choice of a task, and after it `preempted`.
+    pub(crate) fn prefer(&mut self, woken: TaskId, preempted: Option<TaskId>) {
+        self.buddies = [Some(woken), preempted.or(self.buddies[1])];
+    }
+
+    /// Prefers task `id` no longer (`clear_buddies`).
+    pub(crate) fn forget(&mut self, id: TaskId) {
+        for buddy in &mut self.buddies {
+            buddy.take_if(|buddy| *buddy == id);
+        }
+    }
+
+    /// Takes out the task whose turn it is: a preferred one, if its virtual run time is at most `ahead` larger than the
+    /// smallest (`pick_next_entity`).
+    pub(crate) fn take_next(&mut self, ahead: u64) -> Option<TaskId> {
+        let most = self.first_vruntime()?.saturating_add(ahead);
+        let place = |id| {
+            self.ready
+                .iter()
+                .position(|ready| ready.id == id && ready.vruntime <= most)
+        };
+        let preferred = self.buddies.into_iter().flatten().find_map(place);
+        let id = self.ready.remove(preferred.unwrap_or(self.ready.len() - 1)).id;
+        self.forget(id);
+        Some(id)
     }
 
     /// Takes out the ready task whose turn is last among those that `movable` accepts.
     pub(crate) fn take_for_move(&mut self, movable: impl Fn(TaskId) -> bool) -> Option<TaskId> {
         let position = self.ready.iter().position(|ready| movable(ready.id))?;
-        Some(self.ready.remove(position).id)
+        let id = self.ready.remove(position).id;
+        self.forget(id);
+        Some(id)
     }
 
     /// Raises `min_vruntime` to the smallest virtual run time among the running and the ready tasks.
@@ -177,8 +204,28 @@ mod tests {
         for (id, vruntime) in [(1, 30), (4, 10), (3, 20), (2, 10), (5, 10)] {
             queue.insert(TaskId(id), vruntime);
         }
-        let order: Vec<u32> = core::iter::from_fn(|| queue.take_first()).map(|id| id.0).collect();
+        let order: Vec<u32> = core::iter::from_fn(|| queue.take_next(0)).map(|id| id.0).collect();
         assert_eq!(order, [4, 2, 5, 3, 1]);
+    }
+
+    #[test]
+    fn who_preempted_goes_first_then_who_was_preempted_unless_too_far_ahead() {
+        let order = |ahead: u64, gone: u32| {
+            let mut queue = RunQueue::new(TaskId(0));
+            for (id, vruntime) in [(1, 10), (2, 20), (3, 30), (4, 40)] {
+                queue.insert(TaskId(id), vruntime);
+            }
+            queue.prefer(TaskId(3), Some(TaskId(4)));
+            queue.forget(TaskId(gone));
+            let order: Vec<u32> = core::iter::from_fn(|| queue.take_next(ahead)).map(|id| id.0).collect();
+            order
+        };
+        assert_eq!(order(30, 0), [3, 4, 1, 2]);
+        assert_eq!(order(20, 0), [3, 1, 4, 2]);
+        assert_eq!(order(19, 0), [1, 3, 2, 4]);
+        assert_eq!(order(0, 0), [1, 2, 3, 4]);
+        assert_eq!(order(30, 3), [4, 1, 2, 3]);
+        assert_eq!(order(30, 4), [3, 1, 2, 4]);
     }
 
     #[test]
@@ -199,6 +246,6 @@ mod tests {
         }
         assert_eq!(queue.take_for_move(|id| id != TaskId(1)), Some(TaskId(3)));
         assert_eq!(queue.take_for_move(|_| false), None);
-        assert_eq!(queue.take_first(), Some(TaskId(2)));
+        assert_eq!(queue.take_next(0), Some(TaskId(2)));
     }
 }

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 use holdfast_locks::{CpuId, Platform};
 
 use super::balance::idle_balance;
+use super::params::{WAKEUP_GRANULARITY, scale};
 use super::queue::RunQueue;
 use super::scheduler::{OnCpu, Scheduler};
 use super::wake;
@@ -27,7 +28,8 @@ pub(super) fn schedule<M: Machine>(sched: &Scheduler<M>) {
     if queue.none_ready() {
         queue = idle_balance(&on, queue);
     }
-    let next = queue.take_first().unwrap_or(queue.idle);
+    let ahead = WAKEUP_GRANULARITY * scale(on.system.cpu_count());
+    let next = queue.take_next(ahead).unwrap_or(queue.idle);
     on.local.need_resched.set(0);
     if next != queue.idle {
         let task = on.task(next);
@@ -64,6 +66,7 @@ fn put_previous<M: Machine>(on: &OnCpu<'_, M>, queue: &mut RunQueue, previous: T
         return;
     }
     queue.dequeued(hints, task);
+    queue.forget(previous);
     queue.advance(hints, None);
     if queue.load == 0 {
         queue.idle_since = now;

@@ -42,6 +42,8 @@ fn account<M: Machine>(on: &OnCpu<'_, M>) {
     let first = queue.first_vruntime().unwrap_or(u64::MAX);
     let ahead = task.vruntime.get().saturating_sub(first);
     if is_turn_over(on.system.cpu_count(), queue.load, ran, ahead) {
+        let current = queue.current;
+        queue.forget(current);
         on.ask_to_reschedule(on.id);
     }
 }

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
 use holdfast_locks::{CpuId, Platform};
 
-use super::params::{LATENCY, MIGRATION_COST, WAKEUP_GRANULARITY, scale, slice};
+use super::params::{LATENCY, LATENCY_TASKS, MIGRATION_COST, WAKEUP_GRANULARITY, scale, slice};
 use super::place;
 use super::queue::RunQueue;
 use super::scheduler::{OnCpu, WakeHint};
@@ -29,7 +29,7 @@ pub(super) fn wake<M: Machine>(on: &OnCpu<'_, M>, id: TaskId, mask: u32, hint: W
         on.sched.queues[task.cpu.get()].run_queue.hold(on, costs::WAKE);
     }
     on.local.count(Event::Wakeups);
-    if task.queued.get() != 0 && wake_before_sleep(on, task) {
+    if task.queued.get() != 0 && wake_before_sleep(on, id) {
         return true;
     }
     // The task may still be switching away on another CPU, which uses its stack until then.
@@ -58,14 +58,15 @@ fn leave_last_cpu<M: Machine>(on: &OnCpu<'_, M>, task: &Task<M>) {
 }
 
 /// Wakes a task that has set its state to asleep but has not called the scheduler yet: resets the state.
-fn wake_before_sleep<M: Machine>(on: &OnCpu<'_, M>, task: &Task<M>) -> bool {
+fn wake_before_sleep<M: Machine>(on: &OnCpu<'_, M>, id: TaskId) -> bool {
+    let task = on.task(id);
     let cpu = task.cpu.get();
     let mut queue = on.sched.queues[cpu].run_queue.lock(on);
     if task.queued.get() == 0 {
         return false;
     }
     task.state.set(state::RUNNING);
-    check_preemption(on, cpu, &mut queue, task);
+    check_preemption(on, cpu, &mut queue, id);
     true
 }
 
@@ -91,7 +92,7 @@ fn activate_locked<M: Machine>(on: &OnCpu<'_, M>, target: CpuId, queue: &mut Run
     task.vruntime.set(vruntime.max(least));
     queue.enqueue(hints, target, id, task);
     task.state.set(state::RUNNING);
-    check_preemption(on, target, queue, task);
+    check_preemption(on, target, queue, id);
 }
 
 /// Pushes a task on `target`'s wake list (`ttwu_queue_remote`). `target` itself puts it on its run queue.
@@ -135,15 +136,21 @@ pub(crate) fn has_ipi_work<M: Machine>(on: &OnCpu<'_, M>) -> bool {
 }
 
 /// Preempts the task that runs on `cpu` if `woken` has a smaller virtual run time by enough (`check_preempt_wakeup`).
-fn check_preemption<M: Machine>(on: &OnCpu<'_, M>, cpu: CpuId, queue: &mut RunQueue, woken: &Task<M>) {
+fn check_preemption<M: Machine>(on: &OnCpu<'_, M>, cpu: CpuId, queue: &mut RunQueue, id: TaskId) {
     if queue.is_idle() {
         on.ask_to_reschedule(cpu);
         return;
     }
-    let running = on.task(queue.current);
-    if preempts(on.system.cpu_count(), running.vruntime.get(), woken.vruntime.get()) {
-        on.ask_to_reschedule(cpu);
+    let (running, woken) = (on.task(queue.current), on.task(id));
+    if !preempts(on.system.cpu_count(), running.vruntime.get(), woken.vruntime.get()) {
+        return;
     }
+    if on.system.config.buddies && on.system.cpus[cpu].need_resched.get() == 0 {
+        let is_crowded = u64::from(queue.load) >= LATENCY_TASKS;
+        let preempted = (is_crowded && running.queued.get() != 0).then_some(queue.current);
+        queue.prefer(id, preempted);
+    }
+    on.ask_to_reschedule(cpu);
 }
 
 /// Returns `true` if a woken task preempts the running one, by the virtual run times of both.
@@ -166,7 +173,7 @@ pub(super) fn start_task<M: Machine>(on: &OnCpu<'_, M>, target: CpuId, id: TaskI
         .set(queue.min_vruntime + slice(on.system.cpu_count(), queue.load + 1));
     task.state.set(state::RUNNING);
     queue.enqueue(hints, target, id, task);
-    check_preemption(on, target, &mut queue, task);
+    check_preemption(on, target, &mut queue, id);
 }
 
 /// Puts a task that was taken off its CPU without sleeping on `target`.

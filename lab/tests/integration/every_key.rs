@@ -209,6 +209,8 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("vm.one.guest_word", "true", &["host.policy=grace", "vm.one.vcpus=4"]),
     ("vm.one.poll_control", "true", &["vm.one.idle=haltpoll"]),
     ("vm.one.rwlocks", "queued", &[]),
+    ("vm.one.buddies", "true", &["vm.one.workload=hackbench"]),
+    ("vm.one.exclusive_pipes", "true", &["vm.one.workload=hackbench"]),
     ("vm.one.shares", "100", &["vm.one.cgroup=own"]),
     ("vm.one.cpu.weight", "10", &["vm.one.cgroup=own"]),
     ("vm.one.cpu.max", "30000 100000", &["vm.one.cgroup=own"]),

@@ -29,8 +29,8 @@ pub enum Allocation {
 /// (`M_TRIM_THRESHOLD`).
 const KEPT_PAGES: u32 = 32;
 
-/// Pages of a chunk, 512 KiB. For each record a thread allocates a chunk, copies into it and frees it. By default ebizzy's
-/// chunk is 64 Ki words of `size_t` (`chunk_size` of its `read_options`), which has 8 bytes on x86-64.
+/// Pages of a chunk, 512 KiB. For each record a thread allocates a chunk, copies into it and frees it. By default
+/// ebizzy's chunk is 64 Ki words of `size_t` (`chunk_size` of its `read_options`), which has 8 bytes on x86-64.
 const CHUNK_PAGES: u32 = 128;
 
 /// Parameters of ebizzy.

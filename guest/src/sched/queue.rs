@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn who_preempted_goes_first_then_who_was_preempted_unless_too_far_ahead() {
+    fn the_preempting_task_goes_first_then_the_preempted_one_unless_too_far_ahead() {
         let order = |ahead: u64, gone: u32| {
             let mut queue = RunQueue::new(TaskId(0));
             for (id, vruntime) in [(1, 10), (2, 20), (3, 30), (4, 40)] {

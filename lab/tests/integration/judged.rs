@@ -41,10 +41,10 @@ const LEFT_OUT: &[(Pair, &str)] = &[
         ["avic-hackbench", "4-vcpus", "guest", "vanilla", "avic-off"],
         SAME_MACHINE,
     ),
-    (["ebizzy-wait-early", "3x", "a", "boost-early", "boost-patient"], NONE),
+    (["ebizzy-wait-early", "3x", "a", "boost-early", "boost-patient"], SMALL),
     (["ebizzy-wait-early", "3x", "a", "early", "boost-early"], SMALL),
     (["ebizzy-wait-early", "3x", "a", "early", "boost-patient"], SMALL),
-    (["ebizzy-wait-early", "3x", "a", "early", "patient"], NONE),
+    (["ebizzy-wait-early", "3x", "a", "early", "patient"], SMALL),
     (["ebizzy-wait-early", "3x", "a", "patient", "boost-early"], WRONG),
     (["ebizzy-wait-early", "3x", "a", "patient", "boost-patient"], SMALL),
     (

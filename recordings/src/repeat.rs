@@ -279,6 +279,9 @@ impl Repeats {
                 wakeup,
                 resumed: at,
             });
+            if let Some((_, Waker::Thread(wake))) = wakeup {
+                self.answer(wake);
+            }
             if !has_vcpus {
                 self.finish_sleep(tid, None);
             }
@@ -339,26 +342,24 @@ impl Repeats {
         if !thread.is_halted() || thread.has_waited {
             return;
         }
-        // It has handled the exit until it lost its CPU, or until now.
-        if thread.recent.is_empty() {
-            thread.settle(self.end);
-        } else {
-            let (from, to) = thread.recent.remove(0);
-            thread.ran_ns += to.saturating_sub(from);
+        if self.with_exits {
+            // It has handled the exit until it lost its CPU, or until now.
+            if thread.recent.is_empty() {
+                thread.settle(self.end);
+            } else {
+                let (from, to) = thread.recent.remove(0);
+                thread.ran_ns += to.saturating_sub(from);
+            }
+            thread.run();
+            thread.steps.push(Step::Exit);
         }
-        let wakeup = thread.wakeup.take();
-        if let Some((_, Waker::Thread(wake))) = wakeup {
+        if let Some((at, Waker::Thread(wake))) = thread.wakeup.take() {
+            thread.settle(self.end);
             thread.run();
             self.ended[wake as usize] = Some(thread.woken.len() as u32);
             thread.woken.push(0);
             thread.steps.push(Step::Woken);
             self.waits.by_threads += 1;
-        }
-        if self.with_exits {
-            thread.run();
-            thread.steps.push(Step::Exit);
-        }
-        if let Some((at, Waker::Thread(wake))) = wakeup {
             self.spins.waits((guest, number), at);
             self.answer(wake);
         }
@@ -404,7 +405,8 @@ impl Repeats {
             thread.interrupted(vector, &mut self.waits);
         }
         self.spins.waits((guest, number), from);
-        if let Some((_, Waker::Thread(wake))) = wakeup {
+        // One that has slept went on when it got its CPU.
+        if let (None, Some((_, Waker::Thread(wake)))) = (slept, wakeup) {
             self.answer(wake);
         }
     }

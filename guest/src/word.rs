@@ -74,11 +74,15 @@ mod tests {
         says.takes();
         says.releases();
         assert_eq!(says.word(), StealTime::IN_SECTION, "one of two is held");
+        assert!(says.is_busy());
         says.waits_for(Some(CpuId(3)));
         assert_eq!(says.word() >> StealTime::TARGET_SHIFT, 3);
         assert_eq!(says.word() & 7, StealTime::IN_SECTION | StealTime::WAITS_FOR_IPI);
         says.waits_for(None);
         says.releases();
         assert_eq!(says.word(), 0);
+        assert!(!says.is_busy());
+        says.waits_for(Some(CpuId(3)));
+        assert!(!says.is_busy(), "who waits for an IPI holds nobody up");
     }
 }

@@ -17,7 +17,7 @@
 //! - `sched/`: one machinery of entities, queues and groups (`hierarchy.rs`) that asks a policy (`cfs.rs`, `eevdf.rs`)
 //!   what to do within a queue. A version is a set of parameters (`sched/config.rs`).
 //! - `sched/seam/`: a [`Policy`], which is asked before all of that. [`conformance`] is its contract, and [`policies`]
-//!   has three.
+//!   has those of the house.
 //!
 //! The tests are random guests with a small clock, and a model of the APIC manual (`host/tests/host/apic_model`).
 #![no_std]

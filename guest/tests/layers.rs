@@ -13,6 +13,7 @@ const LAYERS: &[&str] = &[
     "lines",
     "local",
     "ids",
+    "parameter",
     "policy",
     "lock_name",
     "config",

@@ -10,10 +10,10 @@ use crate::sched::seam::{Pause, Policy, RunState, View};
 /// still run as many of its siblings as its VM has pCPUs by right. It stays if it had gone to sleep before it ran: a
 /// vCPU that sleeps by itself needs less than its share, and soon.
 ///
-/// That number is the sum over the vCPUs of the VM of one by the number of threads that want the pCPU of each, as if all
-/// had the same weight. The vCPU stays ready and loses nothing: what it has not run, it gets later. So the VM has its
-/// share as before, and its vCPUs no longer run all at once, to contend, and then none. While the vCPU is more than 3 ms
-/// behind its turn, or the other thread as much ahead of its own, the vCPU stays. One that stays spins on.
+/// That number is the sum over the vCPUs of the VM of one by the number of threads that want the pCPU of each, as if
+/// all had the same weight. The vCPU stays ready and loses nothing: what it has not run, it gets later. So the VM has
+/// its share as before, and its vCPUs no longer run all at once, to contend, and then none. While the vCPU is more than
+/// 3 ms behind its turn, or the other thread as much ahead of its own, the vCPU stays. One that stays spins on.
 #[derive(Clone, Debug, Default)]
 pub struct Spread {
     pcpus: Vec<Pcpu>,

@@ -132,7 +132,8 @@ fn whatever_the_broker_s_shape_each_message_produced_is_consumed() {
     }
 }
 
-/// Returns a guest whose vCPUs share the cores of two complexes of an EPYC with as many hogs.
+/// A guest whose vCPUs share the cores of two complexes of an EPYC with as many hogs. All jobs of make wake at its
+/// pipe, and then spin for locks.
 const ON_AN_EPYC: &str = r#"
 name = "epyc"
 title = "a pause filter"
@@ -148,6 +149,7 @@ pause_exit = "directed-yield-2011"
 name = "build"
 workload = "kernbench"
 vcpus = 8
+exclusive_pipes = false
 kernbench.jobs = 16
 [[vm]]
 name = "hogs"

@@ -185,6 +185,7 @@ fn identifiers_leave_no_stale_translation() {
         let mut config = identified(true, true);
         config.vms[0].boot.workload = Workload::Ebizzy(Ebizzy {
             threads: Some(9),
+            records: 30_000,
             ..Ebizzy::default()
         });
         config.vms[0].host.pv_tlb_flush = flushes;

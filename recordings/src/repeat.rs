@@ -9,8 +9,8 @@
 //! The time for which the host polled for a halted vCPU is part of the wait: whether the host polls is its own matter.
 //!
 //! That another thread ended a wait does not say that no third one could have: a guest's kernel gives an idle vCPU what
-//! work there is, and a lock goes to the first that comes. So these waits have two readings, [`Repeated::tied`] and
-//! [`Repeated::timed`], and a replay against the recording says which one holds.
+//! work there is, and a lock goes to the first that comes. So these waits have two readings, tied and
+//! timed ([`Reading`]), and a replay against the recording says which one holds.
 
 use std::collections::{BTreeMap, HashMap};
 

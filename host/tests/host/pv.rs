@@ -311,23 +311,25 @@ fn an_ipi_by_hypercall_takes_no_logical_destination_no_shorthand_and_no_reserved
     );
 }
 
+/// Returns the commands of a host on which two vCPUs with steal time share the pCPU, with their times, up to `until`.
+fn two_that_share(host: &HostConfig, config: &VmConfig, until: u64) -> Vec<(u64, Command)> {
+    let mut world = World::new(host, &places(1, 1, 1));
+    let ops = || vec![write_msr(msr::STEAL_TIME, 0x1000 | msr::STEAL_TIME_ENABLE)];
+    world.add_vm(config, &[], vec![Guest::script(ops()), Guest::script(ops())]);
+    world.trace = Some(Vec::new());
+    world.start();
+    world.run_until(until);
+    world.trace.take().expect("a trace")
+}
+
 #[test]
 fn the_host_flushes_only_for_guests_that_it_told_so() {
     for offered in [false, true] {
-        let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));
         let config = VmConfig {
             pv_tlb_flush: offered,
             ..VmConfig::default()
         };
-        let ops = || vec![write_msr(msr::STEAL_TIME, 0x1000 | msr::STEAL_TIME_ENABLE)];
-        world.add_vm(&config, &[], vec![Guest::script(ops()), Guest::script(ops())]);
-        world.trace = Some(Vec::new());
-        world.start();
-        world.run_until(50 * MS);
-        let flushes: Vec<bool> = world
-            .trace
-            .take()
-            .expect("a trace")
+        let flushes: Vec<bool> = two_that_share(&HostConfig::default(), &config, 50 * MS)
             .into_iter()
             .filter_map(|(_, command)| match command {
                 Command::StealTime { flush, .. } => Some(flush),
@@ -345,24 +347,16 @@ fn a_guest_that_is_told_is_preempted_when_its_slice_ends() {
         .zip([Linux::V6_12; 2])
         .chain([(true, Linux::V3_3), (true, Linux::V7_3)])
     {
-        let mut world = World::new(
-            &HostConfig {
-                hz: 1000,
-                ..HostConfig::of(kernel)
-            },
-            &places(1, 1, 1),
-        );
+        let host = HostConfig {
+            hz: 1000,
+            ..HostConfig::of(kernel)
+        };
         let config = VmConfig {
             slice_end: offered,
             ..VmConfig::default()
         };
-        let ops = || vec![write_msr(msr::STEAL_TIME, 0x1000 | msr::STEAL_TIME_ENABLE)];
-        world.add_vm(&config, &[], vec![Guest::script(ops()), Guest::script(ops())]);
-        world.trace = Some(Vec::new());
-        world.start();
-        world.run_until(300 * MS);
         let (mut told, mut count, mut right) = ([0; 2], 0, 0);
-        for (at, command) in world.trace.take().expect("a trace") {
+        for (at, command) in two_that_share(&host, &config, 300 * MS) {
             match command {
                 Command::SliceEnd { vcpu, ends, .. } => told[vcpu.0 as usize] = ends,
                 Command::State {

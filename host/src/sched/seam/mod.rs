@@ -103,7 +103,6 @@ impl Seam {
     }
 
     /// Returns what `look` finds in the view of a policy.
-    #[cfg(test)]
     pub(super) fn with_view<R>(&self, parts: Parts<'_>, look: impl FnOnce(&View<'_>) -> R) -> R {
         let seen = &self.seen;
         look(&View { parts, seen })
@@ -111,8 +110,7 @@ impl Seam {
 
     /// Returns the pCPU for `task`, for which kernel or policy have `chosen` one.
     fn apart(&self, parts: Parts<'_>, task: TaskId, chosen: PcpuId) -> PcpuId {
-        let seen = &self.seen;
-        self.siblings.place(&View { parts, seen }, task, chosen)
+        self.with_view(parts, |view| self.siblings.place(view, task, chosen))
     }
 
     /// Returns when the slice of `task` ends if the slices of vCPUs end together.

@@ -120,7 +120,11 @@ fn a_slice_of_a_policy_or_of_siblings_is_told_as_it_is() {
         bench.now = 3 * MS;
         assert_eq!(told(&mut bench), Some(5 * MS), "{kind:?}");
         bench.schedule(0);
-        assert_eq!(told(&mut bench), Some(5 * MS), "{kind:?}: whoever runs now");
+        assert_eq!(
+            told(&mut bench),
+            Some(5 * MS),
+            "{kind:?}: for each thread that may run now"
+        );
         bench.now = 5 * MS - 1_000;
         bench.schedule(0);
         assert_eq!(

@@ -36,8 +36,10 @@ const CHUNK_PAGES: u32 = 128;
 /// Parameters of ebizzy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ebizzy {
-    /// Number of threads (`ebizzy -t`). `None` is one for each vCPU.
-    pub threads: Option<u32>,
+    /// Threads for each vCPU (`ebizzy -t` divided by the CPUs).
+    ///
+    /// Default 2.
+    pub threads_per_vcpu: u32,
     /// Source of the chunks.
     pub allocation: Allocation,
     /// Records over all threads, at scale 1.
@@ -49,7 +51,7 @@ pub struct Ebizzy {
 impl Default for Ebizzy {
     fn default() -> Self {
         Ebizzy {
-            threads: None,
+            threads_per_vcpu: 2,
             allocation: Allocation::Heap,
             records: 100_000,
         }
@@ -108,13 +110,13 @@ impl Load for Ebizzy {
     const THROUGHPUT: Option<&'static str> = Some("records/s");
 
     fn scale_work(&mut self, share: f64) {
-        self.records = share_of(self.records, share, self.threads.unwrap_or(1));
+        self.records = share_of(self.records, share, 1);
     }
 
     fn program<M: Machine>(&self, cpus: u32) -> Box<dyn Program<M>> {
         Box::new(Searches {
             parameters: self.clone(),
-            threads: self.threads.unwrap_or(cpus).max(1),
+            threads: cpus.saturating_mul(self.threads_per_vcpu).max(1),
             records: Remaining::new(self.records),
         })
     }

@@ -164,6 +164,7 @@ const OTHER: &[(&str, &str, &[&str])] = &[
         &["vm.one.workload=boot", "vm.one.boot.exits=true"],
     ),
     ("vm.one.ebizzy.allocation", "mapping", &["vm.one.workload=ebizzy"]),
+    ("vm.one.ebizzy.threads_per_vcpu", "3", &["vm.one.workload=ebizzy"]),
     ("vm.two.from", "3 ms", &[]),
     ("vm.one.hackbench.channel", "sockets", &["vm.one.workload=hackbench"]),
     ("vm.one.hackbench.threads", "true", &["vm.one.workload=hackbench"]),

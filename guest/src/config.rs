@@ -55,6 +55,9 @@ pub struct Config {
     /// here as of 6.1). Before, each write wakes all waiters, readers and writers alike, and so does each read that
     /// frees a page.
     pub exclusive_pipes: bool,
+    /// Whether calls to other CPUs are queued without a lock (`call_single_queue`, Linux 3.14 and later, here as of
+    /// 4.12). Before, each CPU's queue has a spinlock.
+    pub lock_free_calls: bool,
     /// Whether the kernel uses process-context identifiers where the CPU has them (Linux 4.14 and later): the TLB then
     /// keeps translations of the last six address spaces. `"auto"`: a measured kernel does, and the estimated one, that
     /// is Linux 3.3, does not.
@@ -121,6 +124,7 @@ impl Default for Config {
             wake_wide: false,
             buddies: false,
             exclusive_pipes: false,
+            lock_free_calls: false,
             pcid: None,
             idle: Idle::default(),
             fresh_memory: false,

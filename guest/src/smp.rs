@@ -6,7 +6,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::cell::OnceCell;
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use holdfast_abi::hypercall;
 use holdfast_locks::{CpuId, Paravirt, Platform, Word};
@@ -14,7 +14,7 @@ use holdfast_locks::{CpuId, Paravirt, Platform, Word};
 use crate::class::{Event, LockClass};
 use crate::cpu::ThisCpu;
 use crate::ids::{CpuTable, TaskId};
-use crate::local::Local;
+use crate::local::{Local, Local32};
 use crate::machine::{Cpu, Machine};
 use crate::mask::CpuMask;
 use crate::sync::{SpinLock, WordOf};
@@ -54,10 +54,15 @@ pub(crate) struct Calls<M: Machine> {
 }
 
 struct CpuCalls<M: Machine> {
-    /// Calls that wait for this CPU, with their callers.
-    queue: SpinLock<VecDeque<(Call, CpuId)>, M>,
-    /// For each CPU: 1 until it has answered this CPU's call. Made by this CPU at its first call, before it tells any
-    /// other CPU, since few CPUs of many make calls.
+    /// The callers that wait for this CPU, the first one first.
+    queue: SpinLock<VecDeque<CpuId>, M>,
+    /// The list in place of the queue in a kernel with lock-free calls (`call_single_queue`, an `llist`): the caller
+    /// that came last, plus 1. Its word of [`CpuCalls::unanswered`] has the one before.
+    newest: WordOf<M>,
+    /// What this CPU calls others for.
+    call: Posted,
+    /// For each CPU: not 0 until it has answered this CPU's call. Made by this CPU at its first call, before it tells
+    /// any other CPU, since few CPUs of many make calls.
     unanswered: OnceCell<CpuTable<WordOf<M>>>,
     /// The CPU that wants a backtrace of this CPU, plus 1. 0: none does.
     tracer: WordOf<M>,
@@ -65,11 +70,49 @@ struct CpuCalls<M: Machine> {
     executed_at: Local,
 }
 
+/// The call of one CPU. It is written before the call is queued, and stays until all have answered.
+#[derive(Default)]
+struct Posted {
+    kind: Local32,
+    /// The task of an address space, or a driver's number plus 1.
+    number: Local32,
+    held_ns: Local,
+}
+
+impl Posted {
+    const FLUSH_SPACE: u32 = 0;
+    const EXECUTE: u32 = 1;
+
+    fn set(&self, call: Call) {
+        let (kind, number, held_ns) = match call {
+            Call::FlushSpace(space) => (Self::FLUSH_SPACE, space.0, 0),
+            Call::Execute(Function { driver: None }) => (Self::EXECUTE, 0, 0),
+            Call::Execute(Function {
+                driver: Some((number, held_ns)),
+            }) => (Self::EXECUTE, number + 1, held_ns),
+        };
+        self.kind.set(kind);
+        self.number.set(number);
+        self.held_ns.set(held_ns);
+    }
+
+    fn get(&self) -> Call {
+        let number = self.number.get();
+        if self.kind.get() == Self::FLUSH_SPACE {
+            return Call::FlushSpace(TaskId(number));
+        }
+        let driver = number.checked_sub(1).map(|number| (number, self.held_ns.get()));
+        Call::Execute(Function { driver })
+    }
+}
+
 impl<M: Machine> Calls<M> {
     pub(crate) fn new(cpus: u32) -> Self {
         Calls {
             cpus: CpuTable::new(cpus, |_| CpuCalls {
                 queue: SpinLock::new(LockClass::CallQueue, VecDeque::new()),
+                newest: WordOf::<M>::new(0),
+                call: Posted::default(),
                 unanswered: OnceCell::new(),
                 tracer: WordOf::<M>::new(0),
                 executed_at: Local::new(0),
@@ -77,7 +120,7 @@ impl<M: Machine> Calls<M> {
         }
     }
 
-    /// Returns the word that is 1 until `target` has answered `caller`.
+    /// Returns the word that is not 0 until `target` has answered `caller`.
     pub(crate) fn unanswered(&self, caller: CpuId, target: CpuId) -> &WordOf<M> {
         let count = self.cpus.count();
         let words = || CpuTable::new(count, |_| WordOf::<M>::new(0));
@@ -113,7 +156,8 @@ impl<M: Machine> Calls<M> {
         let begun = on.now();
         let call = Call::Execute(function);
         if callees == Callees::Itself {
-            if self.enqueue(on, on.id, call) {
+            self.cpus[on.id].call.set(call);
+            if self.enqueue(on, on.id) {
                 on.local.count(Event::CallIpis);
                 on.local.apic.send_self(&on.cpu, apic::CALL_VECTOR);
             }
@@ -130,8 +174,9 @@ impl<M: Machine> Calls<M> {
         // Separate interrupts go out as soon as each call is queued. One interrupt for several CPUs goes out last.
         let collects = ipi::collects(on);
         let mut interrupted = CpuMask::EMPTY;
+        self.cpus[on.id].call.set(call);
         for target in targets.iter() {
-            if self.enqueue(on, target, call) {
+            if self.enqueue(on, target) {
                 interrupted.insert(target);
                 on.local.count(Event::CallIpis);
                 if !collects {
@@ -151,13 +196,49 @@ impl<M: Machine> Calls<M> {
         }
     }
 
-    /// Queues `call` for `target`. Returns `true` if `target` needs an interrupt.
-    fn enqueue(&self, on: &ThisCpu<'_, M>, target: CpuId, call: Call) -> bool {
+    /// Queues the call of the caller's CPU for `target`. Returns `true` if `target` needs an interrupt.
+    fn enqueue(&self, on: &ThisCpu<'_, M>, target: CpuId) -> bool {
+        if on.system.config.lock_free_calls {
+            return self.push(on, target);
+        }
         on.cpu.store(self.unanswered(on.id, target), 1, Relaxed);
         let mut queue = self.cpus[target].queue.lock_irq(on);
         on.work(costs::CALL_QUEUE);
-        queue.push_back((call, on.id));
+        queue.push_back(on.id);
         queue.len() == 1
+    }
+
+    /// [`Calls::enqueue`] without a lock (`llist_add`).
+    fn push(&self, on: &ThisCpu<'_, M>, target: CpuId) -> bool {
+        on.work(costs::CALL_QUEUE);
+        let (newest, mine) = (&self.cpus[target].newest, self.unanswered(on.id, target));
+        let mut before = on.cpu.load(newest, Relaxed);
+        loop {
+            on.cpu.store(mine, before + 1, Relaxed);
+            // ORDERING: Release pairs with the Acquire in `take_all`: the call and the one before are written. Relaxed
+            // on failure: nothing was published.
+            match on.cpu.compare_exchange(newest, before, on.id.0 + 1, Release, Relaxed) {
+                Ok(_) => return before == 0,
+                Err(seen) => before = seen,
+            }
+        }
+    }
+
+    /// Takes all callers off the list of the caller's CPU (`llist_del_all`) and turns their order round. Returns the
+    /// first caller, plus 1. Its word has the one after, plus 1.
+    fn take_all(&self, on: &ThisCpu<'_, M>) -> u32 {
+        // ORDERING: Acquire pairs with the Release in `push`, of each caller: a compare-exchange continues the release
+        // sequence of the one before.
+        let mut newest = on.cpu.swap(&self.cpus[on.id].newest, 0, Acquire);
+        let mut first = 0;
+        while newest != 0 {
+            let link = self.unanswered(CpuId(newest - 1), on.id);
+            // ORDERING: Relaxed: the caller only waits for 0, and other CPUs do not read the word.
+            let before = on.cpu.load(link, Relaxed) - 1;
+            on.cpu.store(link, first + 1, Relaxed);
+            (first, newest) = (newest, before);
+        }
+        first
     }
 
     /// Waits until `target` has done the call of the caller's CPU.
@@ -173,6 +254,16 @@ impl<M: Machine> Calls<M> {
 
     /// Handles the call-function IPI: does all calls that wait for this CPU, each by `act`.
     pub(crate) fn answer(&self, on: &ThisCpu<'_, M>, act: impl Fn(Call)) {
+        if on.system.config.lock_free_calls {
+            let mut next = self.take_all(on);
+            while let Some(from) = next.checked_sub(1) {
+                on.work(costs::CALL_QUEUE);
+                let from = CpuId(from);
+                next = on.cpu.load(self.unanswered(from, on.id), Relaxed) - 1;
+                self.answer_one(on, from, &act);
+            }
+            return;
+        }
         let here = &self.cpus[on.id];
         loop {
             let next = {
@@ -180,14 +271,19 @@ impl<M: Machine> Calls<M> {
                 on.work(costs::CALL_QUEUE);
                 queue.pop_front()
             };
-            let Some((call, from)) = next else { return };
-            act(call);
-            if let Call::Execute(_) = call {
-                self.note_executed(on);
-            }
-            // ORDERING: Release pairs with the Acquire in `wait_for`.
-            on.cpu.store(self.unanswered(from, on.id), 0, Release);
+            let Some(from) = next else { return };
+            self.answer_one(on, from, &act);
         }
+    }
+
+    fn answer_one(&self, on: &ThisCpu<'_, M>, from: CpuId, act: &impl Fn(Call)) {
+        let call = self.cpus[from].call.get();
+        act(call);
+        if let Call::Execute(_) = call {
+            self.note_executed(on);
+        }
+        // ORDERING: Release pairs with the Acquire in `wait_for`.
+        on.cpu.store(self.unanswered(from, on.id), 0, Release);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::kernel::shipped;
 pub const TODAY: Linux = Linux::V6_12;
 
 /// Last components of the keys that a guest's version sets.
-pub(crate) const IMPLIED: [&str; 17] = [
+pub(crate) const IMPLIED: [&str; 18] = [
     "lock",
     "hz",
     "owner_spinning",
@@ -23,6 +23,7 @@ pub(crate) const IMPLIED: [&str; 17] = [
     "ttwu_queue",
     "wake_wide",
     "exclusive_pipes",
+    "lock_free_calls",
     "ipi_shorthand",
     "wait_early_preempted",
     "pv_eoi",
@@ -84,6 +85,7 @@ pub(crate) fn kernel(version: Linux) -> KernelConfig {
         ttwu_queue: since(Linux::V3_3),
         wake_wide: since(Linux::V4_12),
         exclusive_pipes: since(Linux::V6_1),
+        lock_free_calls: since(Linux::V4_12),
         profile: profile(version),
         ..KernelConfig::default()
     };

@@ -64,6 +64,35 @@ fn shootdowns_end_although_cpus_are_preempted() {
 }
 
 #[test]
+fn every_call_is_answered_with_a_lock_for_the_queue_or_without() {
+    // The simulator fails if a flush ends while a TLB still has what was unmapped.
+    for lock_free_calls in [false, true] {
+        for hogs in [0, 8] {
+            let outcome = threads(
+                &Setup {
+                    kernel: Config {
+                        lock_free_calls,
+                        ..Config::default()
+                    },
+                    hogs,
+                    ..Setup::default()
+                },
+                50,
+            );
+            let [shootdowns, ipis, locked] = ["guest.shootdowns", "guest.call_ipis", "lock.call_single_queue.acquired"]
+                .map(|name| counter(&outcome, name));
+            assert!(shootdowns >= 100, "{shootdowns} shootdowns");
+            // Each call finds at most the three other CPUs without a call.
+            assert!(
+                ipis >= shootdowns / 2 && ipis <= 3 * shootdowns,
+                "{ipis} IPIs for {shootdowns} shootdowns"
+            );
+            assert_eq!(locked == 0, lock_free_calls, "{locked} acquisitions");
+        }
+    }
+}
+
+#[test]
 fn a_process_of_its_own_needs_no_shootdown() {
     let checked = Rc::new(Cell::new(false));
     let done = checked.clone();

@@ -212,6 +212,7 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("vm.one.rwlocks", "queued", &[]),
     ("vm.one.buddies", "true", &["vm.one.workload=hackbench"]),
     ("vm.one.exclusive_pipes", "true", &["vm.one.workload=hackbench"]),
+    ("vm.one.lock_free_calls", "true", &["vm.one.workload=ebizzy"]),
     ("vm.one.shares", "100", &["vm.one.cgroup=own"]),
     ("vm.one.cpu.weight", "10", &["vm.one.cgroup=own"]),
     ("vm.one.cpu.max", "30000 100000", &["vm.one.cgroup=own"]),

@@ -87,7 +87,7 @@ pub(super) static GUEST: &[Key] = &[
     )
     .note(
         "It sets lock, hz, owner_spinning, rwlocks, mmap_lock, kernel_paths, ttwu_queue, wake_wide, exclusive_pipes, \
-         ipi_shorthand, wait_early_preempted, pv_eoi, pv_send_ipi, pv_tlb_flush, pv_sched_yield and poll_control; these then refine \
+         lock_free_calls, ipi_shorthand, wait_early_preempted, pv_eoi, pv_send_ipi, pv_tlb_flush, pv_sched_yield and poll_control; these then refine \
          it, in whatever order the file has them. It sets no task group: groups are the host's, made by what starts the VMM, \
          whatever the guest runs. cgroup = \"own-with-vcpu-groups\" is libvirt; bare VMMs share the \
          host's root group.",
@@ -162,6 +162,7 @@ pub(super) static GUEST: &[Key] = &[
     key("vm.*.wake_wide", vm!(Flag, boot.kernel.wake_wide)),
     key("vm.*.buddies", vm!(Flag, boot.kernel.buddies)),
     key("vm.*.exclusive_pipes", vm!(Flag, boot.kernel.exclusive_pipes)),
+    key("vm.*.lock_free_calls", vm!(Flag, boot.kernel.lock_free_calls)),
     key(
         "vm.*.guest_policy",
         (

@@ -85,11 +85,7 @@ pub(super) static WORKLOAD: &[Key] = &[
         "\"heap\" (`ebizzy -M`) is the C library's heap, which keeps 32 pages and gives back the rest \
          (`madvise`). \"mapping\" (`ebizzy -m`) maps and unmaps each chunk.",
     ),
-    key(
-        "vm.*.ebizzy.threads_per_vcpu",
-        workload!(Ebizzy, U32, threads_per_vcpu),
-    )
-    .range(1.0, 100.0),
+    key("vm.*.ebizzy.threads_per_vcpu", workload!(Ebizzy, U32, threads_per_vcpu)).range(1.0, 100.0),
     key("vm.*.ebizzy.records", workload!(Ebizzy, U64, records)).range(1.0, 1e12),
     key("vm.*.hackbench.channel", workload!(Hackbench, Choice, channel)).note("\"pipes\" is `hackbench -p`."),
     key("vm.*.hackbench.groups", workload!(Hackbench, U32, groups)).range(1.0, 1000.0),

@@ -64,6 +64,8 @@ pub(crate) struct Task<M: Machine> {
     pub(crate) wait_next: LocalId<TaskId>,
     pub(crate) wait_previous: LocalId<TaskId>,
     pub(crate) waiting: Shared32,
+    /// Not 0: it waits there in poll, for data.
+    pub(crate) polls: Local32,
     /// Not 0: the semaphore operation that it sleeps for is done.
     pub(crate) granted: Shared32,
     /// Not 0: it waits for a reader-writer semaphore to write. Under the semaphore's queue lock.
@@ -97,6 +99,7 @@ impl<M: Machine> Task<M> {
             wait_next: LocalId::new(TaskId::NONE),
             wait_previous: LocalId::new(TaskId::NONE),
             waiting: Shared32::new(0),
+            polls: Local32::new(0),
             granted: Shared32::new(0),
             wants_write: Local32::new(0),
             signal_lock: SpinLock::new(LockClass::Signal, ()),

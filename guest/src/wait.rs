@@ -10,7 +10,7 @@ use crate::local::Shared32;
 use crate::machine::Machine;
 use crate::sched::{self, OnCpu, Scheduler, WakeHint};
 use crate::sync::SpinLock;
-use crate::task::{Tasks, state};
+use crate::task::{Task, Tasks, state};
 
 /// Tasks in a queue, linked through their slots. A task is in at most one queue.
 pub(crate) struct WaitList {
@@ -89,6 +89,13 @@ impl<M: Machine> WaitQueue<M> {
         on.work(costs::WAIT_QUEUE_LINK);
     }
 
+    /// [`prepare`](WaitQueue::prepare) in poll for data: [`wake_for_room`](WaitQueue::wake_for_room) passes the task by.
+    /// The caller then calls [`finish_poll`](WaitQueue::finish_poll).
+    pub(crate) fn prepare_poll(&self, on: &OnCpu<'_, M>, sleep: u32) {
+        on.current_task().polls.set(1);
+        self.prepare(on, sleep);
+    }
+
     /// Sleeps in state `sleep` until woken, unless `is_over` returns `true` when the caller's task is in the queue.
     pub(crate) fn sleep_unless(&self, sched: &Scheduler<M>, sleep: u32, is_over: impl FnOnce(&OnCpu<'_, M>) -> bool) {
         let on = sched.on_cpu();
@@ -115,6 +122,7 @@ impl<M: Machine> WaitQueue<M> {
         let id = on.current();
         on.task(id).state.set(state::RUNNING);
         self.leave(on, id);
+        on.task(id).polls.set(0);
     }
 
     fn leave(&self, on: &OnCpu<'_, M>, id: TaskId) {
@@ -134,19 +142,40 @@ impl<M: Machine> WaitQueue<M> {
 
     /// Wakes up to `count` tasks, in the order of their arrival.
     pub(crate) fn wake(&self, on: &OnCpu<'_, M>, count: u32, hint: WakeHint) {
+        self.wake_if(on, count, hint, |_| true);
+    }
+
+    /// Wakes all tasks but those that poll for data, since there is room to write. Linux asks each entry of the queue;
+    /// that of poll compares the events (`pollwake`, 2.6.30), that of a reader does not.
+    pub(crate) fn wake_for_room(&self, on: &OnCpu<'_, M>, hint: WakeHint) {
+        self.wake_if(on, u32::MAX, hint, |task| !task.polls.is_set());
+    }
+
+    fn wake_if(&self, on: &OnCpu<'_, M>, count: u32, hint: WakeHint, wants: impl Fn(&Task<M>) -> bool) {
         let mut list = self.list.lock_irq(on);
-        let woken = wake_list(on, &mut list, count, hint);
+        let woken = wake_list_if(on, &mut list, count, hint, wants);
         self.waiters.set(self.waiters.get() - woken);
     }
 }
 
 /// Wakes up to `count` tasks of `list`, whose lock the caller holds. Returns how many it woke.
 pub(crate) fn wake_list<M: Machine>(on: &OnCpu<'_, M>, list: &mut WaitList, count: u32, hint: WakeHint) -> u32 {
+    wake_list_if(on, list, count, hint, |_| true)
+}
+
+fn wake_list_if<M: Machine>(
+    on: &OnCpu<'_, M>,
+    list: &mut WaitList,
+    count: u32,
+    hint: WakeHint,
+    wants: impl Fn(&Task<M>) -> bool,
+) -> u32 {
     let (mut id, mut left) = (list.first, count);
     while id != TaskId::NONE && left > 0 {
-        let next = on.task(id).wait_next.get();
+        let task = on.task(id);
+        let next = task.wait_next.get();
         on.work(costs::WAIT_QUEUE_ENTRY);
-        if sched::wake(on, id, state::ASLEEP, hint) {
+        if wants(task) && sched::wake(on, id, state::ASLEEP, hint) {
             list.remove(&on.sched.tasks, id);
             left -= 1;
         }

@@ -96,7 +96,7 @@ impl<M: Machine> Sockets<M> {
     fn give_room(&self, on: &OnCpu<'_, M>, id: u32) {
         let sender = &self.peer(id).wait;
         if self.get(id).queued.get() <= MESSAGES_WRITABLE && !sender.is_idle() {
-            sender.wake(on, u32::MAX, WakeHint::Sync);
+            sender.wake_for_room(on, WakeHint::Sync);
         }
     }
 
@@ -143,7 +143,7 @@ impl<M: Machine> Sockets<M> {
         sched.on_cpu().work(costs::POLL);
         loop {
             let on = sched.on_cpu();
-            socket.wait.prepare(&on, state::INTERRUPTIBLE);
+            socket.wait.prepare_poll(&on, state::INTERRUPTIBLE);
             let nothing_yet = socket.queue.lock_irq(&on).is_empty();
             if nothing_yet {
                 sched::schedule(sched);

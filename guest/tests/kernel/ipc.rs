@@ -222,6 +222,35 @@ fn a_child_that_dies_before_the_read_interrupts_it_too() {
 }
 
 #[test]
+fn room_in_a_buffer_wakes_no_task_that_polls_for_data() {
+    const ROUNDS: u32 = 500;
+    let outcome = run(&Setup::default(), |os, start| match (start.role, start.argument) {
+        (0, _) => lead(os, 2),
+        (_, 0) => {
+            for message in 0..ROUNDS {
+                os.send(0, message);
+                os.poll(0);
+                os.receive(0);
+            }
+        }
+        _ => {
+            for _ in 0..ROUNDS {
+                // The question makes room for the next one, long before it is answered.
+                let message = os.receive(1);
+                os.user(50_000);
+                os.send(1, message);
+            }
+        }
+    });
+    // The question wakes the server, the answer the client.
+    let wakeups = counter(&outcome, "guest.wakeups");
+    assert!(
+        (2 * u64::from(ROUNDS)..2 * u64::from(ROUNDS) + 20).contains(&wakeups),
+        "{wakeups} wakeups in {ROUNDS} rounds"
+    );
+}
+
+#[test]
 fn messages_arrive_in_order() {
     for setup in setups() {
         run(&setup, |os, start| match (start.role, start.argument) {

@@ -24,6 +24,17 @@ const ROWS: &[(&str, &[&str])] = &[
     ("wakeups tried", &["try_to_wake_up"]),
     ("wakeups", &["ttwu_do_activate"]),
     ("switches", &["__switch_to"]),
+    (
+        "spinlocks taken",
+        &[
+            "_raw_spin_lock",
+            "_raw_spin_lock_bh",
+            "_raw_spin_lock_irq",
+            "_raw_spin_lock_irqsave",
+            "_raw_spin_trylock",
+            "_raw_spin_trylock_bh",
+        ],
+    ),
     ("timer interrupts", &["__sysvec_apic_timer_interrupt"]),
 ];
 

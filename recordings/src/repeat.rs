@@ -21,16 +21,13 @@ use crate::timeline::reasons;
 
 pub use repeated::{Reading, Repeated, Waits};
 
+use followed::{Followed, Slept, Waker};
 use repeated::Lengths;
 use spins::Spins;
 
+mod followed;
 mod repeated;
 mod spins;
-
-/// Linux's `LOCAL_TIMER_VECTOR`: 0xec in later kernels, 0xef in earlier ones.
-const TIMER_VECTORS: [u8; 2] = [0xec, 0xef];
-/// Vectors of devices, from `FIRST_EXTERNAL_VECTOR` on and below those of Linux itself.
-const DEVICE_VECTORS: std::ops::Range<u8> = 0x20..0xec;
 
 /// Name of the guest that repeats threads of the host itself.
 pub const HOST: &str = RecordedHost::HOST;
@@ -61,57 +58,6 @@ struct Guest {
     threads: Vec<Followed>,
     /// The thread of each vCPU by the vCPU's number, which is its APIC ID. Numbers can have gaps.
     numbers: HashMap<u32, usize>,
-}
-
-/// A thread that is followed.
-#[derive(Debug, Default)]
-struct Followed {
-    steps: Vec<Step>,
-    /// Waits of the steps that other threads end, with their recorded lengths in ns.
-    woken: Vec<u64>,
-    /// The recorded lengths in ns of the waits that devices ended.
-    answered: Vec<u64>,
-    /// Time on CPUs since the last step, up to the last event that rules out an earlier halt.
-    ran_ns: u64,
-    /// Intervals on CPUs after that.
-    recent: Vec<(u64, u64)>,
-    /// Since when it is on a CPU.
-    on_cpu: Option<u64>,
-    /// Since when it sleeps.
-    asleep: Option<u64>,
-    /// Since when it is halted, if it woke and went to sleep again in the same halt.
-    halted: Option<u64>,
-    /// The last wakeup of the present sleep, and what caused it.
-    wakeup: Option<(u64, Waker)>,
-    /// A sleep that has ended, until it is known whether it was a halt.
-    slept: Option<Slept>,
-    /// The reason of the exit that is being handled, with the vendor's number.
-    exit: Option<(u32, u32)>,
-    /// It has waited since that exit.
-    has_waited: bool,
-    /// The last interrupt for it since its last entry.
-    interrupt: Option<u8>,
-    /// A wait whose waker is unknown, since its last entry: which step, and when the wait ended.
-    open: Option<(usize, u64)>,
-    seen: bool,
-    /// The pCPU that it had first.
-    first_pcpu: Option<u32>,
-    /// Its thread has ended.
-    is_gone: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Slept {
-    from: u64,
-    wakeup: Option<(u64, Waker)>,
-    resumed: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Waker {
-    /// The wake with this number, by a thread of the guest.
-    Thread(u32),
-    Other,
 }
 
 impl Repeats {
@@ -486,72 +432,6 @@ impl Repeats {
             tied,
             lengths,
             waits: self.waits,
-        }
-    }
-}
-
-impl Followed {
-    /// Returns `true` if it handles an exit in which a vCPU can wake another one.
-    fn can_send(&self) -> bool {
-        self.exit.is_some_and(|(isa, reason)| reasons::can_send(reason, isa))
-    }
-
-    /// Returns `true` if it handles an exit for HLT or MWAIT.
-    fn is_halted(&self) -> bool {
-        self.exit.is_some_and(|(isa, reason)| reasons::is_halt(reason, isa))
-    }
-
-    /// An interrupt for it says what ended a wait whose waker is unknown.
-    fn interrupted(&mut self, vector: u8, waits: &mut Waits) {
-        let says = TIMER_VECTORS.contains(&vector) || DEVICE_VECTORS.contains(&vector);
-        let Some((step, woken_at)) = self.open.take_if(|_| says) else {
-            return;
-        };
-        waits.unknown -= 1;
-        if TIMER_VECTORS.contains(&vector) {
-            waits.by_timers += 1;
-        } else {
-            waits.by_devices += 1;
-            if let Step::After(length) = std::mem::replace(&mut self.steps[step], Step::At(woken_at)) {
-                self.answered.push(length);
-            }
-        }
-    }
-
-    /// It leaves its CPU at `at`.
-    fn pause(&mut self, at: u64) {
-        if let Some(since) = self.on_cpu.take() {
-            self.recent.push((since, at));
-        }
-    }
-
-    /// No halt began before `at`.
-    fn settle(&mut self, at: u64) {
-        if let Some(since) = self.on_cpu {
-            self.recent.push((since, at));
-            self.on_cpu = Some(at);
-        }
-        self.ran_ns += self
-            .recent
-            .drain(..)
-            .map(|(from, to)| to.saturating_sub(from))
-            .sum::<u64>();
-    }
-
-    /// Drops its time on CPUs after `at`, which is that of a poll.
-    fn cut(&mut self, at: u64) {
-        if let Some(since) = self.on_cpu {
-            self.recent.push((since, u64::MAX));
-        }
-        let before = self.recent.drain(..).map(|(from, to)| to.min(at).saturating_sub(from));
-        self.ran_ns += before.sum::<u64>();
-    }
-
-    /// Writes its time on CPUs down.
-    fn run(&mut self) {
-        let ns = std::mem::take(&mut self.ran_ns);
-        if ns > 0 {
-            self.steps.push(Step::Run(ns));
         }
     }
 }

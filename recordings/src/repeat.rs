@@ -401,7 +401,9 @@ impl Repeats {
                 // A thread of the host that sleeps does what is asked of it: sooner done is not more to do.
                 let goes_on = has_vcpus || !thread.steps.iter().any(Step::is_wait);
                 if thread.seen && !waits && goes_on {
-                    thread.steps.push(Step::Until(span_ns));
+                    let has_waited = thread.steps.iter().any(Step::is_wait);
+                    let last = if has_waited { Step::Again } else { Step::Until };
+                    thread.steps.push(last(span_ns));
                 }
             }
         }
@@ -411,9 +413,14 @@ impl Repeats {
             let (mut threads, mut of_threads) = (Vec::new(), Vec::new());
             for (number, thread) in guest.threads.into_iter().enumerate() {
                 let is_spin = |target: u32| spinning.contains(&(index, number, target as usize));
-                let (steps, spun) = spins::marked(thread.steps, &ended, is_spin);
+                let (mut steps, spun) = spins::marked(thread.steps, &ended, is_spin);
+                repeated::settle_ticks(&mut steps);
                 let first_pcpu = thread.first_pcpu;
-                threads.push(Thread { first_pcpu, steps });
+                threads.push(Thread {
+                    first_pcpu,
+                    steps,
+                    lengths: Vec::new(),
+                });
                 of_threads.push(Lengths {
                     woken: thread.woken,
                     answered: thread.answered,

@@ -46,7 +46,7 @@ pub struct RecordedHost {
 
 impl RecordedHost {
     /// The version of the form of these files.
-    pub const SCHEMA: &str = "holdfast.recorded/3";
+    pub const SCHEMA: &str = "holdfast.recorded/4";
     /// Name of the guest whose threads are the host's own.
     pub const HOST: &str = "host";
 }
@@ -58,6 +58,10 @@ pub struct Thread {
     pub first_pcpu: Option<u32>,
     /// Its steps.
     pub steps: Vec<Step>,
+    /// The recorded lengths in nanoseconds of those steps that something else ends: of each [`Step::Woken`],
+    /// [`Step::At`] and [`Step::Spin`], in their order.
+    #[serde(default)]
+    pub lengths: Vec<u64>,
 }
 
 /// One thing that a thread did.
@@ -84,6 +88,9 @@ pub enum Step {
     },
     /// Waits for so many nanoseconds: for a timer that was set shortly before.
     After(u64),
+    /// Waits for so many nanoseconds, for a timer that came while it waited for another thread, and no longer than until
+    /// the [`Step::Wake`] of its next [`Step::Woken`]: what comes first goes on.
+    Tick(u64),
     /// Waits until so many nanoseconds after the recording began: for something outside of these threads.
     At(u64),
     /// Leaves the guest for the host and returns, in no time. Under lazy preemption a waiting thread gets the CPU then.
@@ -91,12 +98,15 @@ pub enum Step {
     /// Runs until so many nanoseconds after the recording began: its last step, if it wanted a CPU when the recording
     /// ended. Threads of the host that have slept have none.
     Until(u64),
+    /// The same for a thread that has waited: it does its steps again until then, with waits as long as recorded, and
+    /// wakes no other thread. So one that gets more of the CPUs does more, and waits more.
+    Again(u64),
 }
 
 impl Step {
     /// Returns whether the thread waits in it.
     pub fn is_wait(&self) -> bool {
-        matches!(self, Step::Woken | Step::After(_) | Step::At(_))
+        matches!(self, Step::Woken | Step::After(_) | Step::Tick(_) | Step::At(_))
     }
 }
 
@@ -233,12 +243,11 @@ impl<M: Machine> Image<M> {
             match *step {
                 Step::Run(ns) => self.run(cpu, ns),
                 Step::Until(until) => {
-                    while let left @ 1.. = until.saturating_sub(cpu.now_ns()) {
-                        self.run(cpu, left.min(UNTIL_STRETCH_NS));
-                    }
+                    self.run_until(cpu, u64::MAX, until);
                 }
                 // Any exit does.
                 Step::Exit => _ = cpu.cpuid(0),
+                Step::Again(until) => self.again(cpu, thread, until),
                 Step::Wake { thread: other, wait } => self.wake(cpu, thread, other, wait as usize),
                 Step::Woken => {
                     self.wait(cpu, thread, None, || self.threads[thread].ended.borrow()[wait]);
@@ -256,6 +265,12 @@ impl<M: Machine> Image<M> {
                     cpu.executing(Mode::Kernel);
                 }
                 Step::After(ns) => self.sleep(cpu, thread, cpu.now_ns().saturating_add(ns)),
+                Step::Tick(ns) => {
+                    let until = cpu.now_ns().saturating_add(ns);
+                    // Without a later wait it is a sleep.
+                    let is_woken = || self.threads[thread].ended.borrow().get(wait).copied().unwrap_or(false);
+                    self.wait(cpu, thread, Some(until), || is_woken() || cpu.now_ns() >= until);
+                }
                 Step::At(ns) => self.sleep(cpu, thread, ns),
             }
         }
@@ -265,6 +280,43 @@ impl<M: Machine> Image<M> {
         cpu.executing(Mode::User);
         cpu.compute(ns);
         cpu.executing(Mode::Kernel);
+    }
+
+    /// Runs for `ns`, at most until `until`.
+    fn run_until(&self, cpu: &M::Cpu, mut ns: u64, until: u64) {
+        while let stretch @ 1.. = until.saturating_sub(cpu.now_ns()).min(UNTIL_STRETCH_NS).min(ns) {
+            self.run(cpu, stretch);
+            ns -= stretch;
+        }
+    }
+
+    /// Does the steps of `thread` again until `until`.
+    fn again(&self, cpu: &M::Cpu, thread: usize, until: u64) {
+        let Some(Thread { steps, lengths, .. }) = self.script.get(thread) else {
+            return;
+        };
+        let mut lengths = lengths.iter().copied().cycle();
+        let mut takes_time = true;
+        while takes_time {
+            takes_time = false;
+            for step in steps {
+                let now = cpu.now_ns();
+                if now >= until {
+                    return;
+                }
+                let sleep = |ns: u64| self.sleep(cpu, thread, now.saturating_add(ns).min(until));
+                match *step {
+                    Step::Run(ns) => self.run_until(cpu, ns, until),
+                    Step::Spin { .. } => self.run_until(cpu, lengths.next().unwrap_or(0), until),
+                    Step::Woken | Step::At(_) => sleep(lengths.next().unwrap_or(0)),
+                    Step::After(ns) | Step::Tick(ns) => sleep(ns),
+                    Step::Exit => _ = cpu.cpuid(0),
+                    Step::Wake { .. } | Step::Until(_) | Step::Again(_) => {}
+                }
+                takes_time |= cpu.now_ns() > now;
+            }
+        }
+        self.run_until(cpu, u64::MAX, until);
     }
 
     /// Ends a wait of thread `other`, with an interrupt for its vCPU.

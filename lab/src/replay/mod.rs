@@ -123,15 +123,22 @@ impl Replay {
             .filter(|guest| !guest.passes())
             .map(|guest| guest.name.clone());
         let failed = failed.filter(|name| can_be_timed.contains(name)).collect();
-        let (spins, answers) = (repeated.has_spins(), repeated.has_answers());
+        let (spins, answers, ticks) = (repeated.has_spins(), repeated.has_answers(), repeated.has_ticks());
         let timed = [BTreeSet::new(), failed, can_be_timed].into_iter();
         let readings = timed.flat_map(|timed| {
-            let of = |spins, answers| Reading {
+            let of = |ticks, spins, answers| Reading {
                 timed: timed.clone(),
+                ticks,
                 spins,
                 answers,
             };
-            [of(spins, false), of(spins, answers)]
+            [
+                of(ticks, false, false),
+                of(false, spins, false),
+                of(ticks, spins, false),
+                of(ticks, spins, answers),
+                of(false, spins, answers),
+            ]
         });
         let mut tried = vec![Reading::default()];
         for reading in readings {

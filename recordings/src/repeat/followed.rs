@@ -81,6 +81,9 @@ impl Followed {
         waits.unknown -= 1;
         if TIMER_VECTORS.contains(&vector) {
             waits.by_timers += 1;
+            if let Step::After(length) = self.steps[step] {
+                self.steps[step] = Step::Tick(length);
+            }
         } else {
             waits.by_devices += 1;
             if let Step::After(length) = std::mem::replace(&mut self.steps[step], Step::At(woken_at)) {

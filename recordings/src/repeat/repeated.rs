@@ -25,6 +25,9 @@ pub struct Reading {
     /// A thread that looks as if it spins until a thread that it woke goes on does so. Otherwise it computes for as
     /// long as it was recorded.
     pub spins: bool,
+    /// A thread whose timer comes while it waits for another one goes on waiting for that. Otherwise it sleeps until its
+    /// timer comes.
+    pub ticks: bool,
     /// A device ends a wait as long after its begin as was recorded: it answers. Otherwise at the recorded time.
     pub answers: bool,
 }
@@ -69,6 +72,12 @@ impl Repeated {
         self.lengths.values().flatten().any(|lengths| !lengths.spun.is_empty())
     }
 
+    /// Returns whether timers came while threads waited for others.
+    pub fn has_ticks(&self) -> bool {
+        let steps = self.tied.guests.values().flatten().flat_map(|thread| &thread.steps);
+        steps.into_iter().any(|step| matches!(step, Step::Tick(_)))
+    }
+
     /// Returns whether devices ended waits.
     pub fn has_answers(&self) -> bool {
         self.lengths
@@ -85,17 +94,48 @@ impl Repeated {
             for (thread, lengths) in threads.iter_mut().zip(&self.lengths[name]) {
                 let (mut woken, mut answered, mut spun) =
                     (lengths.woken.iter(), lengths.answered.iter(), lengths.spun.iter());
-                let steps = thread.steps.drain(..).filter_map(|step| match step {
-                    Step::Woken if is_timed => woken.next().map(|ns| Step::After(*ns)),
-                    Step::Wake { .. } if is_timed => None,
-                    Step::Spin { .. } if is_timed || !reading.spins => spun.next().map(|ns| Step::Run(*ns)),
-                    Step::At(_) if reading.answers => answered.next().map(|ns| Step::After(*ns)),
-                    step => Some(step),
+                let mut kept = Vec::new();
+                let steps = thread.steps.drain(..).filter_map(|step| {
+                    let length = match step {
+                        Step::Woken => woken.next(),
+                        Step::Spin { .. } => spun.next(),
+                        Step::At(_) => answered.next(),
+                        _ => None,
+                    };
+                    let of_length = |step: fn(u64) -> Step| length.map(|ns| step(*ns));
+                    match step {
+                        Step::Woken if is_timed => of_length(Step::After),
+                        Step::Wake { .. } if is_timed => None,
+                        Step::Spin { .. } if is_timed || !reading.spins => of_length(Step::Run),
+                        Step::Tick(ns) if is_timed || !reading.ticks => Some(Step::After(ns)),
+                        Step::At(_) if reading.answers => of_length(Step::After),
+                        step => {
+                            kept.extend(length);
+                            Some(step)
+                        }
+                    }
                 });
                 thread.steps = join(steps.collect::<Vec<Step>>().into_iter());
+                thread.lengths = kept;
             }
         }
         host
+    }
+}
+
+/// Makes a sleep of each [`Step::Tick`] in `steps` after which the thread does something else for others before it waits
+/// for one of them: what it did then was for that timer.
+pub(super) fn settle_ticks(steps: &mut [Step]) {
+    let mut is_waiting = false;
+    for step in steps.iter_mut().rev() {
+        match *step {
+            Step::Woken => is_waiting = true,
+            Step::Tick(ns) if !is_waiting => *step = Step::After(ns),
+            Step::Tick(_) | Step::Run(_) | Step::Exit => {}
+            Step::Wake { .. } | Step::Spin { .. } | Step::After(_) | Step::At(_) | Step::Until(_) | Step::Again(_) => {
+                is_waiting = false
+            }
+        }
     }
 }
 

@@ -14,6 +14,7 @@ const WRMSR: u32 = 32;
 fn timed(names: &[&str]) -> Reading {
     Reading {
         timed: names.iter().map(|name| (*name).to_owned()).collect(),
+        ticks: true,
         spins: true,
         answers: false,
     }
@@ -85,7 +86,9 @@ fn threads(events: &[Event]) -> (Vec<Thread>, Waits) {
     let mut threads = repeated.tied.guests.remove("vm").expect("the guest that was followed");
     assert_eq!(holdfast_workloads::recorded_fault(&threads), None);
     for thread in &mut threads {
-        thread.steps.pop_if(|step| matches!(step, Step::Until(_)));
+        thread
+            .steps
+            .pop_if(|step| matches!(step, Step::Until(_) | Step::Again(_)));
     }
     (threads, repeated.waits)
 }
@@ -313,7 +316,7 @@ fn a_thread_that_wants_a_cpu_at_the_end_of_the_recording_still_wants_it_then() {
     assert_eq!(last(0), Some(Step::Until(900)));
     assert_eq!(last(1), Some(Step::Run(110)));
     let woken = &repeated.tied.guests["vm"][2].steps;
-    assert_eq!(*woken, [Step::Run(120), Step::After(180), Step::Until(900)]);
+    assert_eq!(*woken, [Step::Run(120), Step::After(180), Step::Again(900)]);
     assert_eq!(last(3), Some(Step::Run(900)));
 }
 
@@ -362,7 +365,14 @@ fn the_timed_reading_keeps_the_lengths_of_waits_that_siblings_ended_and_has_no_w
         [Step::Run(210), Step::After(200), Step::Run(100)]
     );
     assert_eq!(lengths.guests["vm"][1].steps, [Step::Run(600), Step::Until(600)]);
-    assert_eq!(repeated.read(&timed(&[])), repeated.tied);
+    let tied = repeated.read(&timed(&[]));
+    assert_eq!(tied.guests["vm"][0].steps, repeated.tied.guests["vm"][0].steps);
+    assert_eq!(tied.guests["vm"][1].steps, repeated.tied.guests["vm"][1].steps);
+    // Of a wait without a length of its own.
+    assert_eq!(
+        (&tied.guests["vm"][0].lengths, &lengths.guests["vm"][0].lengths),
+        (&vec![200], &vec![])
+    );
 }
 
 /// An exit for a hypercall, one for an interrupt of the host, and a halt.
@@ -488,4 +498,55 @@ fn a_thread_spins_if_its_calls_take_as_long_as_their_answers() {
         "a spin is time that was recorded"
     );
     assert!(!calls(false).has_spins(), "these take as long as they take");
+}
+
+/// The timer of a vCPU comes while it waits for another one. If it wakes that one itself first, its timer was what it
+/// waited for.
+#[test]
+fn a_timer_within_a_wait_for_another_thread_is_a_tick_of_it_in_one_reading() {
+    let steps = |wakes: bool, ticks: bool| {
+        let mut repeats = Repeats::new(&[("vm".to_owned(), VCPUS.to_vec())], &[]);
+        let mut events = vec![
+            entry(1_000, 100),
+            entry(1_000, 101),
+            exit(1_200, 100, 12),
+            switch(1_210, 100, Left::Asleep, 0),
+            waking(1_450, 0, 100),
+            switch(1_480, 0, Left::Ready, 100),
+            event(1_490, 100, What::Interrupt { apic: 0, vector: 0xec }),
+            entry(1_500, 100),
+        ];
+        if wakes {
+            events.extend([
+                exit(1_510, 101, 12),
+                switch(1_520, 101, Left::Asleep, 0),
+                exit(1_530, 100, 32),
+                waking(1_540, 100, 101),
+                entry(1_550, 100),
+                switch(1_560, 0, Left::Ready, 101),
+                entry(1_565, 101),
+            ]);
+        }
+        events.extend([
+            exit(1_600, 100, 12),
+            switch(1_610, 100, Left::Asleep, 0),
+            exit(1_700, 101, 32),
+            waking(1_710, 101, 100),
+            switch(1_730, 0, Left::Ready, 100),
+            entry(1_740, 100),
+        ]);
+        events.iter().for_each(|event| repeats.take(event));
+        let reading = Reading {
+            ticks,
+            ..Reading::default()
+        };
+        repeats.finish().read(&reading).guests["vm"][0].steps[1]
+    };
+    assert_eq!(steps(false, true), Step::Tick(240));
+    assert_eq!(steps(false, false), Step::After(240));
+    assert_eq!(
+        steps(true, true),
+        Step::After(240),
+        "what it did then was for its timer"
+    );
 }

@@ -33,8 +33,8 @@ fn useful(outcome: &Outcome) -> u64 {
 
 fn thread(steps: Vec<Step>) -> Thread {
     Thread {
-        first_pcpu: None,
         steps,
+        ..Thread::default()
     }
 }
 
@@ -65,6 +65,7 @@ fn a_thread_starts_on_the_pcpu_that_it_was_recorded_on() {
         let threads = [Thread {
             first_pcpu,
             steps: vec![Step::Run(500_000)],
+            ..Thread::default()
         }];
         let mut config = of(&threads, 4, 0);
         config.vms[0].affinity = vec![allowed.to_vec()];
@@ -187,4 +188,60 @@ fn a_spin_ends_when_the_other_thread_goes_on() {
     assert!((8_000_000..8_200_000).contains(&late), "{late}");
     let never = [thread(vec![Step::Spin { thread: 0, wait: 0 }])];
     assert!(recorded_fault(&never).is_some());
+}
+
+/// A tick of a wait for another thread does not make that wait longer, and a sleep does.
+#[test]
+fn a_wait_with_a_tick_in_it_ends_with_its_wake() {
+    let of = |wait: Step| {
+        let waits = vec![
+            Step::Run(10_000),
+            wait,
+            Step::Run(100_000),
+            Step::Woken,
+            Step::Run(10_000),
+        ];
+        let wakes = vec![Step::Run(1_000_000), Step::Wake { thread: 0, wait: 0 }];
+        elapsed(&repeat(&[thread(waits), thread(wakes)], 2, 0))
+    };
+    let (tick, sleep, short) = (
+        of(Step::Tick(4_000_000)),
+        of(Step::After(4_000_000)),
+        of(Step::Tick(400_000)),
+    );
+    assert!((1_100_000..1_200_000).contains(&tick), "{tick}");
+    assert!((4_100_000..4_200_000).contains(&sleep), "{sleep}");
+    assert!((1_000_000..1_100_000).contains(&short), "{short}");
+}
+
+/// A thread that is through before the recording has ended goes on as before: it waits for the same share of the time.
+#[test]
+fn a_thread_that_is_through_does_its_steps_again() {
+    let of = |last: Step| {
+        let mut steps = [Step::Run(600_000), Step::After(400_000)].repeat(10);
+        steps.extend([Step::Woken, last]);
+        let waits = Thread {
+            lengths: vec![400_000],
+            ..thread(steps)
+        };
+        let wakes = thread(vec![Step::Wake { thread: 0, wait: 0 }]);
+        let outcome = repeat(&[waits, wakes], 2, 0);
+        assert!(
+            elapsed(&outcome).abs_diff(31_000_000) < 200_000,
+            "{}",
+            elapsed(&outcome)
+        );
+        useful(&outcome)
+    };
+    // 10 ms, 10.4 ms and 10.4 ms, of each 6 ms on a CPU; or after the first 10 ms all of it.
+    assert!(
+        of(Step::Again(31_000_000)).abs_diff(18_000_000) < 500_000,
+        "{}",
+        of(Step::Again(31_000_000))
+    );
+    assert!(
+        of(Step::Until(31_000_000)).abs_diff(27_000_000) < 500_000,
+        "{}",
+        of(Step::Until(31_000_000))
+    );
 }

@@ -276,6 +276,9 @@ pub struct VmConfig {
     ///
     /// `None` is [`HostConfig::halt_poll_ns`].
     pub halt_poll_cap_ns: Option<u64>,
+    /// Its vCPUs begin with the longest polling time, as after a time with short halts. Otherwise they begin without
+    /// polling, as after creation.
+    pub has_polled: bool,
 }
 
 impl VmConfig {
@@ -331,6 +334,7 @@ impl Default for VmConfig {
             device_ns: 900,
             apic_inhibits: Inhibits::NONE,
             halt_poll_cap_ns: None,
+            has_polled: false,
         }
     }
 }

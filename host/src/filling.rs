@@ -99,6 +99,7 @@ impl Host {
             let task = self.add_thread(ThreadKind::Vcpu(vcpu), vm.nice, group, mask);
             self.wings.threads.sched.add_vcpu(id, vcpu, task);
             let mut row = Vcpu::new(vcpu, id, index as u32, task);
+            row.halt.begin(vm.has_polled);
             if vm.waits_for_sipi && index > 0 {
                 (row.mp_state, row.activity) = (MpState::Uninitialized, Activity::Block);
             }
@@ -137,6 +138,7 @@ impl Host {
             let (task, timer) = (row.thread.task, row.thread.timer);
             *row = Vcpu::new(vcpu, id, row.index, task);
             row.thread.timer = timer;
+            row.halt.begin(vm.has_polled);
             row.switch_off();
             self.wings.threads.sched.set_mask(task, mask);
         }

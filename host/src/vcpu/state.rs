@@ -106,6 +106,12 @@ pub(crate) struct Halt {
 }
 
 impl Halt {
+    /// It has had short halts before, so it polls for as long as it may. Otherwise it does not poll.
+    pub(crate) fn begin(&mut self, has_polled: bool) {
+        // A halt polls no longer than is allowed when it begins.
+        self.poll_ns = if has_polled { u64::MAX } else { 0 };
+    }
+
     /// Returns the value of the MSR.
     pub(crate) fn poll_control_msr(&self) -> u64 {
         u64::from(!self.guest_polls)

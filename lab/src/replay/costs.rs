@@ -7,7 +7,7 @@ use holdfast_workloads::{RecordedHost, Workload};
 /// Charges no CPU time for what the host and the hardware do, if all guests of `config` repeat recorded ones: the
 /// recorded time on CPUs has it, by the recorded host's own costs. What passes while no thread has the pCPU stays: the
 /// way of an interrupt, and the way out of idle. A PAUSE keeps its time, since a spin consists of them. The host does
-/// not poll for its own threads.
+/// not poll for its own threads. Guests have run before, so the host has found how long to poll for them.
 pub fn forgive(config: &mut Config) {
     for vm in &mut config.vms {
         if matches!(&vm.boot.workload, Workload::Recorded(recorded) if recorded.guest == RecordedHost::HOST) {
@@ -17,6 +17,9 @@ pub fn forgive(config: &mut Config) {
     let is_recorded = |workload: &Workload| matches!(workload, Workload::Recorded(_));
     if !config.vms.iter().all(|vm| is_recorded(&vm.boot.workload)) {
         return;
+    }
+    for vm in &mut config.vms {
+        vm.host.has_polled = true;
     }
     let costs = &config.machine.costs;
     let (ipi_latency, idle_exit, timer_delay) = (costs.ipi_latency, costs.idle_exit, costs.timer_delay);

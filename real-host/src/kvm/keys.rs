@@ -126,6 +126,7 @@ fn of_guest(vm: &Vm, is_stock: bool) -> Vec<(&'static str, &'static str)> {
         vcpu_quota,
         nic,
         halt_poll_cap_ns: _,
+        has_polled: _,
         // The VMM's own devices take the time that they take.
         device_ns: _,
         apic_inhibits,

@@ -64,19 +64,29 @@ pub struct Knee {
     pub fits: Option<usize>,
 }
 
-/// Ready time in ms per 20 s, and time on pCPUs in s, of a VM in one replay.
+/// A way out of idle of up to so many ns costs a woken vCPU nothing worth a word.
+const IDLE_EXIT_NS: u64 = 10_000;
+
+/// Ready time in ms per 20 s, and time on pCPUs in s, of a VM in one replay of the recording with this `account`.
+///
+/// A replay lets a woken vCPU have an idle pCPU nearly at once. On the recorded host it was ready for the mean of the
+/// recorded times, each time that it had slept.
 fn of_run(
     plan: &Plan,
     outcomes: &Outcomes,
     variant: &str,
     seed: usize,
     vm: &str,
-    length_ns: f64,
+    account: &Account,
 ) -> Option<(f64, f64)> {
     let cell = plan.cells.iter().position(|cell| cell.variant == variant)?;
     let outcome = outcomes.get(cell, seed)?.as_ref().ok()?;
     let vm = outcome.vms.iter().find(|found| found.name == vm)?;
-    let ready = *vm.counters.get("ready_ns")? as f64 / length_ns * 20_000.0;
+    let counter = |name: &str| vm.counters.get(name).map_or(0.0, |count| *count as f64);
+    let slept = (counter("halt_exits") - counter("halt_successful_poll")).max(0.0);
+    let late_ns = account.idle_exit_ns.filter(|ns| *ns >= IDLE_EXIT_NS).unwrap_or(0) as f64;
+    let ready_ns = *vm.counters.get("ready_ns")? as f64 + slept * late_ns;
+    let ready = ready_ns / account.length_ns.max(1) as f64 * 20_000.0;
     // A VM that is removed is not measured.
     vm.elapsed_ns?;
     Some((ready, *vm.counters.get("cpu_time_ns")? as f64 / 1e9))
@@ -95,7 +105,7 @@ pub fn gain(
     let length_ns = account.length_ns.max(1) as f64;
     let seeds = plan.seeds.len();
     let of = |variant: &str, name: &str| -> Option<Vec<(f64, f64)>> {
-        let of = |seed| of_run(plan, outcomes, variant, seed, name, length_ns);
+        let of = |seed| of_run(plan, outcomes, variant, seed, name, account);
         (0..seeds).map(of).collect()
     };
     let mut runs = Vec::new();

@@ -238,6 +238,13 @@ impl Books {
                 }
             }
         }
+        if let [(Occupant::Idle, ns)] = behind
+            && waker.is_some()
+            && ran
+            && *ns < IDLE_LONG
+        {
+            add(&mut tally.idle_exits, 1, *ns);
+        }
         if until_exit > 0 {
             add(&mut tally.until_exit, 1, until_exit);
         }

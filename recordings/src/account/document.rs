@@ -155,6 +155,9 @@ pub struct Account {
     /// The threads other than vCPUs that replays repeat. They are no part of the document.
     #[serde(skip)]
     pub others: Vec<OtherThread>,
+    /// Mean time from the wakeup of a vCPU until it gets a pCPU that idles, in ns; null if hardly any was woken so.
+    #[serde(skip)]
+    pub idle_exit_ns: Option<u64>,
     /// The pCPUs.
     pub cpus: Vec<CpuAccount>,
     /// Places of the pCPUs, if known.

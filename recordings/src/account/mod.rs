@@ -96,6 +96,7 @@ pub fn of(books: &Books, follower: &Follower, beside: &Beside) -> Account {
                 .map(|(thread, count, ns)| (maker.thread(&thread), count, ns)),
         ),
         others: Vec::new(),
+        idle_exit_ns: idle_exit(books),
         cpus: books.cpus.iter().map(|(cpu, book)| of_cpu(*cpu, book)).collect(),
         places: beside.places.clone(),
         worst,
@@ -104,6 +105,15 @@ pub fn of(books: &Books, follower: &Follower, beside: &Beside) -> Account {
     };
     account.sentence = sentence::sentence(&account);
     account
+}
+
+/// Fewest wakeups of vCPUs on idle pCPUs that say something of the way out of idle.
+const IDLE_EXITS_MIN: u64 = 20;
+
+fn idle_exit(books: &Books) -> Option<u64> {
+    let sums = books.vcpus.iter().map(|book| book.tally.idle_exits);
+    let (count, ns) = sums.fold((0, 0_u64), |sum, (count, ns)| (sum.0 + count, sum.1.saturating_add(ns)));
+    (count >= IDLE_EXITS_MIN).then(|| ns / count)
 }
 
 fn of_cpu(cpu: u32, book: &CpuBook) -> CpuAccount {

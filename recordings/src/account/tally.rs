@@ -105,6 +105,8 @@ pub struct Tally {
     pub behind_idle: u64,
     /// Of that, in waits with at least a millisecond of it.
     pub behind_idle_long: u64,
+    /// Waits of woken vCPUs for a pCPU that idled, and their time in ns; without those that look like throttling.
+    pub idle_exits: Sum,
     /// Waiting time in which what had the pCPU is not known, in ns.
     pub behind_unknown: u64,
     /// Waits in which a vCPU stayed in its guest and gave up the pCPU at its first exit, and their time up to it in ns.
@@ -175,6 +177,7 @@ impl Tally {
         self.exits.merge(&other.exits);
         for (sum, pair) in [
             (&mut self.until_exit, other.until_exit),
+            (&mut self.idle_exits, other.idle_exits),
             (&mut self.pauses, other.pauses),
             (&mut self.polls_won, other.polls_won),
             (&mut self.polls_paid, other.polls_paid),

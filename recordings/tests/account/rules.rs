@@ -349,3 +349,23 @@ fn a_throttled_vcpu_waits_for_its_quota_and_not_for_an_idle_pcpu() {
         "{said}"
     );
 }
+
+/// What looks like throttling, and a few wakeups, say nothing of it.
+#[test]
+fn the_way_out_of_idle_is_that_of_woken_vcpus_on_idle_pcpus() {
+    let of = |wakeups: u64, late: u64| {
+        let mut host = running();
+        for number in 0..wakeups {
+            let at = 10_000 + number * (10_000 + late);
+            host.exit(at, 0, HLT);
+            host.switch(at + 10, 0, Left::Asleep, 0);
+            host.wake(at + 1_000, 1, A, 0);
+            host.switch(at + 1_000 + late, 0, Left::Asleep, A);
+            host.entry(at + 1_050 + late, 0);
+        }
+        account(host.events.clone(), &Beside::default()).idle_exit_ns
+    };
+    assert_eq!(of(20, 300), Some(300));
+    assert_eq!(of(19, 300), None);
+    assert_eq!(of(40, 2_000_000), None);
+}

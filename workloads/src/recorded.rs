@@ -88,8 +88,8 @@ pub enum Step {
     },
     /// Waits for so many nanoseconds: for a timer that was set shortly before.
     After(u64),
-    /// Waits for so many nanoseconds, for a timer that came while it waited for another thread, and no longer than until
-    /// the [`Step::Wake`] of its next [`Step::Woken`]: what comes first goes on.
+    /// Waits for so many nanoseconds, for a timer that came while it waited for another thread; and no longer than
+    /// until the [`Step::Wake`] of its next [`Step::Woken`].
     Tick(u64),
     /// Waits until so many nanoseconds after the recording began: for something outside of these threads.
     At(u64),

@@ -41,6 +41,21 @@ fn mistake(is_mistake: bool) -> Effort {
     if is_mistake { Effort::Mistake } else { Effort::Setting }
 }
 
+/// Returns the longest time for which halted vCPUs are polled for, in ns, if it was made longer by hand.
+fn polls_long(facts: &Facts<'_>) -> Option<u64> {
+    facts.account.halt_poll_ns.filter(|ns| *ns > HALT_POLL_NS)
+}
+
+/// Returns whether `vm` would have enough of its quota if the host did not poll for its halted vCPUs longer than by
+/// default. While it was throttled it wanted the same mix of polling and work.
+fn polls_quota_away(facts: &Facts<'_>, vm: &Vm<'_>) -> bool {
+    let (throttled, polled) = (vm.figure("throttled_percent"), vm.figure("polling_percent"));
+    let worked = vm.figure("guest_percent") + vm.figure("host_percent");
+    let needs = vm.account.vcpus.len() as f64 * worked / (100.0 - throttled.clamp(0.0, 99.0));
+    let quota = vm.account.quota.unwrap_or(f64::INFINITY);
+    polls_long(facts).is_some() && throttled >= READY && polled > 0.0 && worked > 0.0 && needs <= quota
+}
+
 fn key(vm: &Vm<'_>, name: &str) -> String {
     format!("vm.{}.{name}", vm.key)
 }
@@ -76,7 +91,7 @@ fn quota(facts: &Facts<'_>) -> Vec<Proposal> {
             ),
             basis: vm.basis("throttled_percent"),
             at_most_ms_per_20s: Some(vm.ready_ms()),
-            effort: Effort::Mistake,
+            effort: mistake(!polls_quota_away(facts, vm)),
             set,
             apply: vm.write_group(file, value),
             undo,
@@ -213,7 +228,7 @@ fn siblings(facts: &Facts<'_>) -> Vec<Proposal> {
     facts.waiting().filter_map(remedy).collect()
 }
 
-/// The host polls for halted vCPUs while others wait for a pCPU.
+/// The host polls for halted vCPUs while others wait for a pCPU, or until a quota is spent.
 fn polling(facts: &Facts<'_>) -> Vec<Proposal> {
     let paid: f64 = facts
         .vms
@@ -222,7 +237,7 @@ fn polling(facts: &Facts<'_>) -> Vec<Proposal> {
         .sum();
     let now = facts.account.halt_poll_ns.unwrap_or(HALT_POLL_NS);
     // Longer than that by hand: then any price is too high.
-    let is_mistake = now > HALT_POLL_NS;
+    let is_mistake = polls_long(facts).is_some();
     let least = if is_mistake {
         0.0
     } else {
@@ -237,6 +252,12 @@ fn polling(facts: &Facts<'_>) -> Vec<Proposal> {
     } else {
         String::new()
     };
+    let spent = facts.vms.iter().filter(|vm| polls_quota_away(facts, vm));
+    let spent: Vec<&str> = spent.map(|vm| vm.account.name.as_str()).collect();
+    let price = match spent[..] {
+        [] => "while others wait for a pCPU".to_owned(),
+        _ => format!("which spends the quota of {}", spent.join(", ")),
+    };
     let proposal = |ns: u64| Proposal {
         rule: "polling",
         vm: None,
@@ -244,13 +265,14 @@ fn polling(facts: &Facts<'_>) -> Vec<Proposal> {
             0 => "stop polling for halted vCPUs: halt_poll_ns 0".to_owned(),
             _ => format!("poll shorter for halted vCPUs: halt_poll_ns {ns}"),
         },
-        seen: format!("the host polls {paid:.0} ms of 20 s for halted vCPUs, while others wait for a pCPU{longer}"),
+        seen: format!("the host polls {paid:.0} ms of 20 s for halted vCPUs, {price}{longer}"),
         basis: facts
             .waiting()
             .map(|vm| vm.basis("polling_percent"))
             .max()
             .unwrap_or(Basis::Unknown),
-        at_most_ms_per_20s: Some(paid),
+        // The time in which a quota is spent is no bound of the time for which it throttles.
+        at_most_ms_per_20s: Some(if spent.is_empty() { paid } else { facts.ready_ms() }),
         effort: mistake(is_mistake),
         set: vec![("host.halt_poll".to_owned(), format!("\"{ns} ns\""))],
         apply: format!("echo {ns} > {file}"),

@@ -76,6 +76,7 @@ fn host(idle: &[f64], vms: Vec<VmAccount>) -> Account {
         vms,
         threads: Vec::new(),
         others: Vec::new(),
+        idle_exit_ns: None,
         cpus: cpus.collect(),
         places: Vec::new(),
         worst: None,
@@ -228,6 +229,37 @@ fn polling_costs_only_where_others_wait() {
     let mut longer = host(&[0.0], vec![polls(0.1), waits()]);
     longer.halt_poll_ns = Some(10_000_000);
     assert_eq!(of("polling", &longer)[0].effort, Effort::Mistake, "set by hand");
+}
+
+/// vCPUs that have 1.4 pCPUs and work for 0.9 of them need 1.25, since they are throttled for a fourth of the time.
+#[test]
+fn a_quota_that_polling_spends_is_no_mistake_and_the_polling_is() {
+    let figures = [
+        ("ready_percent", 26.0),
+        ("guest_percent", 39.0),
+        ("host_percent", 7.0),
+        ("polling_percent", 24.0),
+        ("throttled_percent", 26.0),
+    ];
+    let efforts = |quota: f64, halt_poll_ns: u64| {
+        let mut account = host(&[30.0, 30.0], vec![vm("web", &["0", "1"], &figures)]);
+        account.vms[0].quota = Some(quota);
+        account.halt_poll_ns = Some(halt_poll_ns);
+        let polling = of("polling", &account);
+        let seen = polling[0].seen.contains("spends the quota of web");
+        (of("quota", &account)[0].effort, polling[0].effort, seen)
+    };
+    assert_eq!(efforts(1.4, 10_000_000), (Effort::Setting, Effort::Mistake, true));
+    assert_eq!(
+        efforts(1.2, 10_000_000),
+        (Effort::Mistake, Effort::Mistake, false),
+        "not enough"
+    );
+    assert_eq!(
+        efforts(1.4, 200_000),
+        (Effort::Mistake, Effort::Setting, false),
+        "not by hand"
+    );
 }
 
 #[test]

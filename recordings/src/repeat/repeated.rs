@@ -25,8 +25,8 @@ pub struct Reading {
     /// A thread that looks as if it spins until a thread that it woke goes on does so. Otherwise it computes for as
     /// long as it was recorded.
     pub spins: bool,
-    /// A thread whose timer comes while it waits for another one goes on waiting for that. Otherwise it sleeps until its
-    /// timer comes.
+    /// A thread whose timer came while it waited for another one waits for that. Otherwise it sleeps until its timer
+    /// comes.
     pub ticks: bool,
     /// A device ends a wait as long after its begin as was recorded: it answers. Otherwise at the recorded time.
     pub answers: bool,
@@ -123,8 +123,8 @@ impl Repeated {
     }
 }
 
-/// Makes a sleep of each [`Step::Tick`] in `steps` after which the thread does something else for others before it waits
-/// for one of them: what it did then was for that timer.
+/// Makes a sleep of each [`Step::Tick`] in `steps` after which the thread does something for others before it waits for
+/// one of them: what it did then was for that timer.
 pub(super) fn settle_ticks(steps: &mut [Step]) {
     let mut is_waiting = false;
     for step in steps.iter_mut().rev() {

@@ -82,11 +82,19 @@ fn activate_locked<M: Machine>(on: &OnCpu<'_, M>, target: CpuId, queue: &mut Run
     on.work(costs::ENQUEUE);
     let now = on.now();
     end_idle(queue, now);
+    let seen_by_last_cpu = queue.min_vruntime;
     queue.account(hints, &on.sched.tasks, now);
     // A sleeper gets credit for at most half a latency (`GENTLE_FAIR_SLEEPERS`).
     let credit = LATENCY * scale(on.system.cpu_count()) / 2;
     let least = queue.min_vruntime.saturating_sub(credit);
-    let vruntime = task.vruntime.get().wrapping_add(queue.min_vruntime);
+    // `leave_last_cpu` has not seen what the running task has run since. Linux adds what it subtracted
+    // (`enqueue_entity`).
+    let base = if on.system.config.sleeper_credit {
+        seen_by_last_cpu
+    } else {
+        queue.min_vruntime
+    };
+    let vruntime = task.vruntime.get().wrapping_add(base);
     // The task's relative value may have been negative. Then the sum wrapped back to a small value, or stayed huge.
     let vruntime = if vruntime > i64::MAX as u64 { 0 } else { vruntime };
     task.vruntime.set(vruntime.max(least));

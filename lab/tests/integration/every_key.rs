@@ -211,6 +211,7 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("vm.one.poll_control", "true", &["vm.one.idle=haltpoll"]),
     ("vm.one.rwlocks", "queued", &[]),
     ("vm.one.buddies", "true", &["vm.one.workload=hackbench"]),
+    ("vm.one.sleeper_credit", "true", &["vm.one.workload=hackbench"]),
     ("vm.one.exclusive_pipes", "true", &["vm.one.workload=hackbench"]),
     ("vm.one.lock_free_calls", "true", &["vm.one.workload=ebizzy"]),
     ("vm.one.shares", "100", &["vm.one.cgroup=own"]),

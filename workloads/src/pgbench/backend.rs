@@ -30,6 +30,8 @@ impl<M: Machine> Database<M> {
             }
             self.execute(os, number, statement, &mut streams);
             os.send(socket, statement);
+            // On its way to the next statement. The client may preempt it here, and send that one before it waits.
+            os.user(mix::BETWEEN_NS);
         }
     }
 

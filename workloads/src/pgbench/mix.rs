@@ -15,7 +15,10 @@ pub(super) mod statement {
 
 /// Mean user time of the backend for a statement, without lightweight locks. Calibrated: one client makes 7 600
 /// transactions a second on the x5570 profile.
-pub(super) const BACKEND_NS: u64 = 93_200;
+pub(super) const BACKEND_NS: u64 = 92_200;
+/// User time between an answer and the wait for the next statement: activity and statistics are reported
+/// (`PostgresMain`). [E]
+pub(super) const BETWEEN_NS: u64 = 1_000;
 /// Spread of a statement's user time (sigma of the logarithm). [E]
 pub(super) const TIME_SPREAD: f64 = 0.15;
 

@@ -36,6 +36,10 @@ pub struct Config {
     /// The default is that of the published experiments' kernels up to 3.14: its waiters sleep, and unmapping excludes
     /// page faults until the end.
     pub mmap_lock: MmapLock,
+    /// Whether readers take a reader-writer semaphore ahead of sleeping writers, and writers spin for readers for 10 to
+    /// 25 us, until a waiter's patience of 4 ms ends (`down_read`, `down_write`, Linux 5.11 and later). No version sets
+    /// it: the workloads were calibrated without.
+    pub rwsem_stealing: bool,
     /// The form of the kernel's reader-writer locks: `tasklist_lock`, jbd2's `j_state_lock`, and XFS's `xc_ctx_lock`.
     ///
     /// By default only writers exclude each other, and a reader costs the transfers of the lock's cache line.
@@ -123,6 +127,7 @@ impl Default for Config {
             shared_cache: false,
             owner_spinning: OwnerSpinning::Everyone,
             mmap_lock: MmapLock::Sleeping,
+            rwsem_stealing: false,
             rwlocks: RwLocks::WritersOnly,
             ttwu_queue: true,
             wake_wide: false,

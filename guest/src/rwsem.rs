@@ -4,6 +4,7 @@
 //! |---|---|
 //! | bit 0 | a writer holds it |
 //! | bit 1 | tasks sleep in the queue |
+//! | bit 2 | hand-off: only the first task of the queue may take it |
 //! | bits 8 to 31 | readers that hold it, and readers that have counted themselves but not checked the bits yet |
 //!
 //! Reading costs two locked instructions on one cache line, however many readers there are. Page faults of a process
@@ -16,9 +17,17 @@
 //! - **Order**: if a writer is first in the queue, only it is woken, and it competes with tasks that are awake. If a
 //!   reader is first, all readers up to the first writer are granted the semaphore.
 //!
-//! Deliberately missing: the hand-off to a waiter after 4 ms, and readers that spin (Linux 5.3 and later).
+//! With [`rwsem_stealing`](crate::config::Config::rwsem_stealing) as in Linux 6.1 (`rwsem_down_read_slowpath`,
+//! `rwsem_optimistic_spin`, `rwsem_mark_wake`): a reader takes what only bit 1 keeps it from, writers spin for readers
+//! for a while, all readers of the queue are granted at once, and bit 2 ends all of that after 4 ms.
+//!
+//! Deliberately missing: spinning of the task to which it is handed over, and readers that spin (Linux 5.3 to 5.10).
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::cell::Cell;
+use core::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use holdfast_locks::{Platform, Word};
 
@@ -34,22 +43,34 @@ use crate::wait::{WaitList, sleep_until_granted};
 
 const WRITER: u32 = 1;
 const WAITERS: u32 = 1 << 1;
+const HANDOFF: u32 = 1 << 2;
 const READER: u32 = 1 << 8;
 /// The bits of all holders.
-const HELD: u32 = !WAITERS;
+const HELD: u32 = !(WAITERS | HANDOFF);
+
+/// After this time in the queue the first task gets the semaphore next (`RWSEM_WAIT_TIMEOUT`).
+const PATIENCE_NS: u64 = 4_000_000;
+/// How long writers spin for readers: this for 20, and for each reader up to 30 (`rwsem_rspin_threshold`).
+const SPIN_PER_READER_NS: u64 = 500;
 
 /// A reader-writer semaphore. It carries no data: it protects plain memory next to it.
 pub(crate) struct RwSemaphore<M: Machine> {
     count: WordOf<M>,
     /// The writer, and the tasks that wait. Readers have no owner.
     waiters: Waiters<M>,
+    /// Writers have spun for these readers in vain (`RWSEM_NONSPINNABLE`). A hint.
+    readers_stay: AtomicBool,
 }
 
 impl<M: Machine> RwSemaphore<M> {
     pub(crate) fn new() -> Self {
         let count = WordOf::<M>::new(0);
         let waiters = Waiters::new(LockClass::RwsemWait, true, Word::<u32>::line(&count));
-        RwSemaphore { count, waiters }
+        RwSemaphore {
+            count,
+            waiters,
+            readers_stay: AtomicBool::new(false),
+        }
     }
 
     /// Takes the semaphore for reading, and sleeps until that is possible (`down_read`). The caller may be on another
@@ -59,12 +80,21 @@ impl<M: Machine> RwSemaphore<M> {
         // ORDERING: Acquire pairs with the Release of the last writer, whose writes are seen.
         let before = on.cpu.fetch_add(&self.count, READER, Acquire);
         if before & (WRITER | WAITERS) != 0 {
-            self.read_slow(sched);
+            self.read_slow(sched, before);
         }
     }
 
-    fn read_slow(&self, sched: &Scheduler<M>) {
+    fn read_slow(&self, sched: &Scheduler<M>, before: u32) {
         let on = sched.on_cpu();
+        let steals = on.system.config.rwsem_stealing;
+        // A constant stream of readers must not starve the queue: only the first takes it ahead of the queue.
+        if steals && before & (HELD | HANDOFF) == 0 {
+            let mut waiters = self.waiters.lock(&on);
+            if self.is_reader(&on, waiters.first) {
+                self.wake_first(&on, &mut waiters);
+            }
+            return;
+        }
         let id = on.current();
         let task = sched.task(id);
         {
@@ -76,12 +106,13 @@ impl<M: Machine> RwSemaphore<M> {
             }
             task.wants_write.set(0);
             task.granted.set(0);
+            task.waits_since.set(on.now());
             waiters.push(&sched.tasks, id);
             task.state.set(state::UNINTERRUPTIBLE);
             let change = if is_first { WAITERS } else { 0 }.wrapping_sub(READER);
             // ORDERING: Relaxed: the caller read and wrote nothing as a holder. The queue's lock orders the queue.
             let now = on.cpu.fetch_add(&self.count, change, Relaxed).wrapping_add(change);
-            if now & HELD == 0 {
+            if now & HELD == 0 || steals && now & WRITER == 0 && self.is_reader(&on, waiters.first) {
                 self.wake_first(&on, &mut waiters);
             }
         }
@@ -99,6 +130,7 @@ impl<M: Machine> RwSemaphore<M> {
             .fetch_add(&self.count, READER.wrapping_neg(), Release)
             .wrapping_sub(READER);
         if now & HELD == 0 && now & WAITERS != 0 {
+            self.readers_stay.store(false, Relaxed);
             self.wake(on);
         }
     }
@@ -111,36 +143,88 @@ impl<M: Machine> RwSemaphore<M> {
         let is_taken = self.take_from(&on, 0) || spins && self.spin(&on);
         if !is_taken {
             sched.task(id).wants_write.set(1);
+            sched.task(id).waits_since.set(on.now());
             // ORDERING: Relaxed: the exchange that takes the semaphore acquires. Holders that leave after this see the
             // bit.
             let take = |on: &OnCpu<'_, M>| {
                 let before = on.cpu.fetch_or(&self.count, WAITERS, Relaxed);
-                self.take_from(on, before | WAITERS)
+                self.take_in_turn(on, id, before | WAITERS)
             };
             self.waiters.sleep(sched, id, take, |on| {
                 on.cpu.fetch_and(&self.count, !WAITERS, Relaxed);
             });
         }
+        self.readers_stay.store(false, Relaxed);
         self.waiters.set_owner(&sched.on_cpu(), id);
     }
 
-    /// Spins in turn while a writer runs. Returns `true` if the caller has the semaphore. Waiters do not spin for
-    /// readers, because the semaphore does not record which tasks they are.
+    /// Spins in turn while a writer runs. Returns `true` if the caller has the semaphore. The semaphore does not record
+    /// which tasks read, so that waiters spin for readers either not at all or for a limited time.
     fn spin(&self, on: &OnCpu<'_, M>) -> bool {
         let count = || on.cpu.load(&self.count, Relaxed);
+        let steals = on.system.config.rwsem_stealing;
+        let until = Cell::new(None);
         let take = || {
             let count = count();
             let is_taken = self.take_from(on, count);
             let is_read = count & WRITER == 0 && count & HELD != 0;
-            (is_taken || is_read).then_some(is_taken)
+            if !is_read {
+                until.set(None);
+            }
+            let ends = is_read && (!steals || self.outlasts(on, count, &until));
+            (is_taken || ends).then_some(is_taken)
         };
-        self.waiters.spin_in_turn(on, || count() & WRITER != 0, take)
+        let may_spin = || match steals {
+            false => count() & WRITER != 0,
+            true => !self.readers_stay.load(Relaxed),
+        };
+        self.waiters.spin_in_turn(on, may_spin, take)
+    }
+
+    /// Returns `true` if a writer has spun for the readers of `count` for long enough. `until` is when it will have.
+    fn outlasts(&self, on: &OnCpu<'_, M>, count: u32, until: &Cell<Option<u64>>) -> bool {
+        let Some(end) = until.get() else {
+            let readers = u64::from(count / READER).min(30);
+            until.set(Some(on.now() + SPIN_PER_READER_NS * (20 + readers)));
+            return self.readers_stay.load(Relaxed);
+        };
+        let is_over = on.now() > end;
+        if is_over {
+            self.readers_stay.store(true, Relaxed);
+        }
+        is_over
+    }
+
+    /// [`take_from`](RwSemaphore::take_from) for task `id`, which is in the queue, whose lock the caller holds.
+    fn take_in_turn(&self, on: &OnCpu<'_, M>, id: TaskId, count: u32) -> bool {
+        if !on.system.config.rwsem_stealing {
+            return self.take_from(on, count);
+        }
+        let is_first = on.task(id).wait_previous.get() == TaskId::NONE;
+        if count & HELD == 0 && is_first {
+            return on
+                .cpu
+                // ORDERING: Acquire, as in `take_from`.
+                .compare_exchange(&self.count, count, (count | WRITER) & !HANDOFF, Acquire, Relaxed)
+                .is_ok();
+        }
+        if is_first {
+            self.insist(on, id);
+        }
+        self.take_from(on, count)
+    }
+
+    /// Keeps the others from taking the semaphore if task `id`, the first of the queue, has waited for too long.
+    fn insist(&self, on: &OnCpu<'_, M>, id: TaskId) {
+        if on.system.config.rwsem_stealing && on.now() > on.task(id).waits_since.get() + PATIENCE_NS {
+            on.cpu.fetch_or(&self.count, HANDOFF, Relaxed);
+        }
     }
 
     /// Takes the semaphore ahead of the queue, if no task holds it and its count is still `count`.
     fn take_from(&self, on: &OnCpu<'_, M>, count: u32) -> bool {
         // ORDERING: Acquire pairs with the Release of the last holders.
-        count & HELD == 0
+        count & (HELD | HANDOFF) == 0
             && on
                 .cpu
                 .compare_exchange(&self.count, count, count | WRITER, Acquire, Relaxed)
@@ -175,13 +259,17 @@ impl<M: Machine> RwSemaphore<M> {
         self.wake_first(on, &mut waiters);
     }
 
-    /// Wakes the writer at the queue's head, or grants the semaphore to all readers up to the first writer.
+    fn is_reader(&self, on: &OnCpu<'_, M>, id: TaskId) -> bool {
+        id != TaskId::NONE && !on.task(id).wants_write.is_set()
+    }
+
+    /// Wakes the writer at the queue's head, or grants the semaphore to all readers up to the first writer, or also to
+    /// those behind it.
     fn wake_first(&self, on: &OnCpu<'_, M>, waiters: &mut WaitList) {
-        let is_reader = |id: TaskId| id != TaskId::NONE && !on.task(id).wants_write.is_set();
         if waiters.is_empty() {
             return;
         }
-        if !is_reader(waiters.first) {
+        if !self.is_reader(on, waiters.first) {
             wake_waiter(on, waiters.first);
             return;
         }
@@ -189,24 +277,38 @@ impl<M: Machine> RwSemaphore<M> {
         // ORDERING: Acquire, on behalf of the granted readers. The wakeup passes it on to them.
         if on.cpu.fetch_add(&self.count, READER, Acquire) & WRITER != 0 {
             let change = READER.wrapping_neg();
+            self.insist(on, waiters.first);
             let now = on.cpu.fetch_add(&self.count, change, Relaxed).wrapping_add(change);
             if now & HELD == 0 {
                 self.wake_first(on, waiters);
             }
             return;
         }
-        let mut readers = 0;
+        let steals = on.system.config.rwsem_stealing;
+        let (mut readers, mut writers) = (0, 0);
         let mut id = waiters.first;
-        while is_reader(id) {
-            readers += 1;
+        while id != TaskId::NONE && (steals || self.is_reader(on, id)) {
+            match self.is_reader(on, id) {
+                true => readers += 1,
+                false => writers += 1,
+            }
             id = on.task(id).wait_next.get();
         }
-        let is_last = id == TaskId::NONE;
+        let is_last = writers == 0 && id == TaskId::NONE;
         let change = (READER * (readers - 1)).wrapping_sub(if is_last { WAITERS } else { 0 });
         // ORDERING: Relaxed: the readers are counted before they are woken, and the first was counted above.
         on.cpu.fetch_add(&self.count, change, Relaxed);
-        for _ in 0..readers {
-            let reader = waiters.first;
+        if steals {
+            on.cpu.fetch_and(&self.count, !HANDOFF, Relaxed);
+        }
+        let mut next = waiters.first;
+        while readers > 0 {
+            let reader = next;
+            next = on.task(reader).wait_next.get();
+            if !self.is_reader(on, reader) {
+                continue;
+            }
+            readers -= 1;
             waiters.remove(&on.sched.tasks, reader);
             on.task(reader).granted.set(1);
             wake_waiter(on, reader);

@@ -70,6 +70,8 @@ pub(crate) struct Task<M: Machine> {
     pub(crate) granted: Shared32,
     /// Not 0: it waits for a reader-writer semaphore to write. Under the semaphore's queue lock.
     pub(crate) wants_write: Local32,
+    /// When it began to wait for that semaphore.
+    pub(crate) waits_since: Local,
 
     // Signals.
     pub(crate) signal_lock: SpinLock<(), M>,
@@ -102,6 +104,7 @@ impl<M: Machine> Task<M> {
             polls: Local32::new(0),
             granted: Shared32::new(0),
             wants_write: Local32::new(0),
+            waits_since: Local::new(0),
             signal_lock: SpinLock::new(LockClass::Signal, ()),
             signal_pending: Shared32::new(0),
         }

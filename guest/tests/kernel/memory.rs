@@ -62,12 +62,13 @@ fn every_thread_gets_its_turn_whatever_the_lock_keeps_out() {
     // The kernel itself asserts that no task changes mappings while others use them.
     for mmap_lock in ALL {
         for (hogs, vcpus) in [(0, 4), (4, 4), (8, 2)] {
-            for maps in [false, true] {
+            for (maps, steals) in [(false, false), (true, false), (true, true)] {
                 let mut setup = Setup {
                     hogs,
                     vcpus,
                     ..with(mmap_lock)
                 };
+                setup.kernel.rwsem_stealing = steals;
                 setup.kernel.lock = LockKind::PvQspin;
                 let faults = counter(&threads(&setup, maps), "guest.page_faults");
                 assert!(
@@ -259,5 +260,19 @@ fn writers_that_spin_seldom_sleep() {
     assert!(
         spinning * 4 < sleeping,
         "{spinning} looks of writers that spin, {sleeping} of others"
+    );
+}
+
+#[test]
+fn readers_that_steal_and_writers_that_spin_for_them_seldom_sleep() {
+    let sleeps = |steals| {
+        let mut setup = with(MmapLock::Downgrading);
+        setup.kernel.rwsem_stealing = steals;
+        counter(&threads(&setup, true), "guest.wakeups")
+    };
+    let (queued, stealing) = (sleeps(false), sleeps(true));
+    assert!(
+        stealing * 4 < queued * 3,
+        "{stealing} wakeups with stealing, {queued} without"
     );
 }

@@ -212,6 +212,16 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("vm.one.rwlocks", "queued", &[]),
     ("vm.one.buddies", "true", &["vm.one.workload=hackbench"]),
     ("vm.one.sleeper_credit", "true", &["vm.one.workload=hackbench"]),
+    (
+        "vm.one.rwsem_stealing",
+        "true",
+        &[
+            "vm.one.workload=ebizzy",
+            "vm.one.vcpus=4",
+            "vm.one.mmap_lock=downgrading",
+            "vm.one.ebizzy.allocation=mapping",
+        ],
+    ),
     ("vm.one.exclusive_pipes", "true", &["vm.one.workload=hackbench"]),
     ("vm.one.lock_free_calls", "true", &["vm.one.workload=ebizzy"]),
     ("vm.one.shares", "100", &["vm.one.cgroup=own"]),

@@ -162,6 +162,7 @@ pub(super) static GUEST: &[Key] = &[
     key("vm.*.wake_wide", vm!(Flag, boot.kernel.wake_wide)),
     key("vm.*.buddies", vm!(Flag, boot.kernel.buddies)),
     key("vm.*.sleeper_credit", vm!(Flag, boot.kernel.sleeper_credit)),
+    key("vm.*.rwsem_stealing", vm!(Flag, boot.kernel.rwsem_stealing)),
     key("vm.*.exclusive_pipes", vm!(Flag, boot.kernel.exclusive_pipes)),
     key("vm.*.lock_free_calls", vm!(Flag, boot.kernel.lock_free_calls)),
     key(

@@ -170,6 +170,9 @@ impl Repeats {
             let target = &mut threads[number];
             target.interrupt = Some(vector);
             target.interrupted(vector, &mut self.waits);
+            if Followed::is_timer(vector) {
+                target.timers.push(at);
+            }
         }
         let target = &threads[number];
         // While the host polls for it, no thread is woken.
@@ -413,15 +416,17 @@ impl Repeats {
             let (mut threads, mut of_threads) = (Vec::new(), Vec::new());
             for (number, thread) in guest.threads.into_iter().enumerate() {
                 let is_spin = |target: u32| spinning.contains(&(index, number, target as usize));
+                let (first_pcpu, tick_ns) = (thread.first_pcpu, thread.tick_ns());
                 let (mut steps, spun) = spins::marked(thread.steps, &ended, is_spin);
                 repeated::settle_ticks(&mut steps);
-                let first_pcpu = thread.first_pcpu;
                 threads.push(Thread {
                     first_pcpu,
                     steps,
                     lengths: Vec::new(),
+                    tick: None,
                 });
                 of_threads.push(Lengths {
+                    tick_ns,
                     woken: thread.woken,
                     answered: thread.answered,
                     spun,

@@ -53,7 +53,7 @@ pub use kernbench::Kernbench;
 pub use netperf::Netperf;
 pub use own::OwnWorkload;
 pub use pgbench::Pgbench;
-pub use recorded::{Recorded, RecordedHost, Step, Thread, fault as recorded_fault};
+pub use recorded::{Recorded, RecordedHost, Step, Thread, Tick, fault as recorded_fault};
 pub use start::StartLine;
 pub use startup::Startup;
 pub use stream::stream_seed;

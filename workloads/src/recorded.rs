@@ -62,6 +62,18 @@ pub struct Thread {
     /// [`Step::At`] and [`Step::Spin`], in their order.
     #[serde(default)]
     pub lengths: Vec<u64>,
+    /// The tick of its kernel, which comes while it waits in a [`Step::Woken`], too. Without it no timer does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tick: Option<Tick>,
+}
+
+/// A timer that comes at all multiples of a period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tick {
+    /// The period in nanoseconds.
+    pub period_ns: u64,
+    /// What the thread then does takes so many nanoseconds on a CPU.
+    pub takes_ns: u64,
 }
 
 /// One thing that a thread did.
@@ -250,7 +262,7 @@ impl<M: Machine> Image<M> {
                 Step::Again(until) => self.again(cpu, thread, until),
                 Step::Wake { thread: other, wait } => self.wake(cpu, thread, other, wait as usize),
                 Step::Woken => {
-                    self.wait(cpu, thread, None, || self.threads[thread].ended.borrow()[wait]);
+                    self.wait_for_wake(cpu, thread, wait);
                     wait += 1;
                     if self.threads[thread].is_asked {
                         // ORDERING: Release pairs with the Acquire of the thread that spins for it.
@@ -273,6 +285,23 @@ impl<M: Machine> Image<M> {
                 }
                 Step::At(ns) => self.sleep(cpu, thread, ns),
             }
+        }
+    }
+
+    /// Halts until another thread ends `wait`. Ticks come meanwhile.
+    fn wait_for_wake(&self, cpu: &M::Cpu, thread: usize, wait: usize) {
+        let is_woken = || self.threads[thread].ended.borrow()[wait];
+        let tick = self.script.get(thread).and_then(|thread| thread.tick);
+        let Some(Tick { period_ns, takes_ns }) = tick.filter(|tick| tick.period_ns > 0) else {
+            return self.wait(cpu, thread, None, is_woken);
+        };
+        loop {
+            let until = (cpu.now_ns() / period_ns + 1).saturating_mul(period_ns);
+            self.wait(cpu, thread, Some(until), || is_woken() || cpu.now_ns() >= until);
+            if is_woken() {
+                return;
+            }
+            self.run(cpu, takes_ns);
         }
     }
 

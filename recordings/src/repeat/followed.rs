@@ -10,6 +10,9 @@ const TIMER_VECTORS: [u8; 2] = [0xec, 0xef];
 /// Vectors of devices, from `FIRST_EXTERNAL_VECTOR` on and below those of Linux itself.
 const DEVICE_VECTORS: std::ops::Range<u8> = 0x20..0xec;
 
+/// Fewest timer interrupts that say something of a tick.
+const TIMERS_MIN: usize = 100;
+
 /// A thread that is followed.
 #[derive(Debug, Default)]
 pub(super) struct Followed {
@@ -30,6 +33,8 @@ pub(super) struct Followed {
     pub halted: Option<u64>,
     /// The last wakeup of the present sleep, and what caused it.
     pub wakeup: Option<(u64, Waker)>,
+    /// When its timer interrupts came.
+    pub timers: Vec<u64>,
     /// A sleep that has ended, until it is known whether it was a halt.
     pub slept: Option<Slept>,
     /// The reason of the exit that is being handled, with the vendor's number.
@@ -72,6 +77,11 @@ impl Followed {
         self.exit.is_some_and(|(isa, reason)| reasons::is_halt(reason, isa))
     }
 
+    /// Returns `true` if `vector` is that of its timer.
+    pub fn is_timer(vector: u8) -> bool {
+        TIMER_VECTORS.contains(&vector)
+    }
+
     /// An interrupt for it says what ended a wait whose waker is unknown.
     pub fn interrupted(&mut self, vector: u8, waits: &mut Waits) {
         let says = TIMER_VECTORS.contains(&vector) || DEVICE_VECTORS.contains(&vector);
@@ -90,6 +100,16 @@ impl Followed {
                 self.answered.push(length);
             }
         }
+    }
+
+    /// Returns the period of its kernel's tick in ns, if it has one: a third of its timer interrupts come about as long
+    /// after the last one as the median.
+    pub fn tick_ns(&self) -> Option<u64> {
+        let mut between: Vec<u64> = self.timers.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        between.sort_unstable();
+        let median = *between.get(between.len() / 2)?;
+        let alike = between.iter().filter(|ns| ns.abs_diff(median) <= median / 8).count();
+        (between.len() >= TIMERS_MIN && alike * 3 >= between.len() && median > 0).then_some(median)
     }
 
     /// It leaves its CPU at `at`.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_workloads::{RecordedHost, Step};
+use holdfast_workloads::{RecordedHost, Step, Tick};
 
 /// How the waits of the threads ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,8 +25,8 @@ pub struct Reading {
     /// A thread that looks as if it spins until a thread that it woke goes on does so. Otherwise it computes for as
     /// long as it was recorded.
     pub spins: bool,
-    /// A thread whose timer came while it waited for another one waits for that. Otherwise it sleeps until its timer
-    /// comes.
+    /// A thread whose timer came while it waited for another one waits for that. If its timer has a period, it comes in
+    /// all such waits. Otherwise the thread sleeps until its timer comes.
     pub ticks: bool,
     /// A device ends a wait as long after its begin as was recorded: it answers. Otherwise at the recorded time.
     pub answers: bool,
@@ -41,6 +41,8 @@ pub(super) struct Lengths {
     pub answered: Vec<u64>,
     /// Spins for an answer.
     pub spun: Vec<u64>,
+    /// The period of the tick.
+    pub tick_ns: Option<u64>,
 }
 
 /// What the threads of guests did.
@@ -94,6 +96,10 @@ impl Repeated {
             for (thread, lengths) in threads.iter_mut().zip(&self.lengths[name]) {
                 let (mut woken, mut answered, mut spun) =
                     (lengths.woken.iter(), lengths.answered.iter(), lengths.spun.iter());
+                if let Some(period_ns) = lengths.tick_ns.filter(|_| reading.ticks && !is_timed) {
+                    let takes_ns = drop_ticks(&mut thread.steps);
+                    thread.tick = Some(Tick { period_ns, takes_ns });
+                }
                 let mut kept = Vec::new();
                 let steps = thread.steps.drain(..).filter_map(|step| {
                     let length = match step {
@@ -137,6 +143,27 @@ pub(super) fn settle_ticks(steps: &mut [Step]) {
             }
         }
     }
+}
+
+/// Drops each [`Step::Tick`] of `steps` with what the thread did until it waited on. Returns how long that took, the
+/// median.
+fn drop_ticks(steps: &mut Vec<Step>) -> u64 {
+    let mut took = Vec::new();
+    let mut is_tick = false;
+    steps.retain(|step| {
+        match (*step, took.last_mut()) {
+            (Step::Tick(_), _) => {
+                is_tick = true;
+                took.push(0);
+            }
+            (Step::Run(ns), Some(took)) if is_tick => *took += ns,
+            (Step::Exit, _) => {}
+            _ => is_tick = false,
+        }
+        !is_tick
+    });
+    took.sort_unstable();
+    took.get(took.len() / 2).copied().unwrap_or(0)
 }
 
 /// Joins runs that follow each other.

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::event::Name;
 
+mod ticks;
+
 const VCPUS: [Tid; 2] = [100, 101];
 /// Exits of VMX.
 const HLT: u32 = 12;

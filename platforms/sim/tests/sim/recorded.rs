@@ -2,7 +2,7 @@
 
 use holdfast_sim::timeline::{PcpuTimeline, Thread as TimelineThread, Window};
 use holdfast_sim::{CallOff, Config, Outcome, record, run};
-use holdfast_workloads::{Recorded, Step, Thread, Workload, recorded_fault};
+use holdfast_workloads::{Recorded, Step, Thread, Tick, Workload, recorded_fault};
 
 use crate::image::{Random, config};
 
@@ -212,6 +212,35 @@ fn a_wait_with_a_tick_in_it_ends_with_its_wake() {
     assert!((1_100_000..1_200_000).contains(&tick), "{tick}");
     assert!((4_100_000..4_200_000).contains(&sleep), "{sleep}");
     assert!((1_000_000..1_100_000).contains(&short), "{short}");
+}
+
+/// The tick of a thread comes while it waits for another one, and what it then does takes time.
+#[test]
+fn ticks_come_while_a_thread_waits_for_another_one() {
+    let of = |tick: Option<Tick>| {
+        let waits = Thread {
+            tick,
+            ..thread(vec![Step::Woken])
+        };
+        let wakes = thread(vec![Step::Run(10_500_000), Step::Wake { thread: 0, wait: 0 }]);
+        let outcome = repeat(&[waits, wakes], 2, 0);
+        assert!(
+            elapsed(&outcome).abs_diff(10_550_000) < 100_000,
+            "{}",
+            elapsed(&outcome)
+        );
+        useful(&outcome)
+    };
+    let every = |period_ns: u64| {
+        Some(Tick {
+            period_ns,
+            takes_ns: 200_000,
+        })
+    };
+    let (none, slow, fast) = (of(None), of(every(4_000_000)), of(every(2_000_000)));
+    assert!((slow - none).abs_diff(2 * 200_000) < 50_000, "{none} {slow}");
+    assert!((fast - none).abs_diff(5 * 200_000) < 50_000, "{none} {fast}");
+    assert_eq!(of(every(0)), none, "no period is no tick");
 }
 
 /// A thread that is through before the recording has ended goes on as before: it waits for the same share of the time.

@@ -184,7 +184,7 @@ fn identifiers_leave_no_stale_translation() {
     for flushes in [false, true] {
         let mut config = identified(true, true);
         config.vms[0].boot.workload = Workload::Ebizzy(Ebizzy {
-            threads: Some(9),
+            threads_per_vcpu: 3,
             records: 30_000,
             ..Ebizzy::default()
         });

@@ -55,9 +55,9 @@ pub struct Config {
     /// is ahead of the first in line by more than a wakeup's granularity (`set_next_buddy`, `set_last_buddy`, Linux
     /// 2.6.28 to 6.5). No version sets it: the workloads were calibrated without.
     pub buddies: bool,
-    /// Whether a task that wakes on the CPU where it slept keeps the credit of its sleep, as in Linux (`enqueue_entity`).
-    /// Without, it loses what the running task has run since the last tick or switch. No version sets it: the workloads
-    /// were calibrated without, and hackbench then wakes too often.
+    /// Whether a task that wakes on the CPU where it slept keeps its credit, as in Linux (`enqueue_entity`). Without,
+    /// it loses what the running task has run since the last tick or switch. No version sets it: the workloads were
+    /// calibrated without, and hackbench wakes too often with it.
     pub sleeper_credit: bool,
     /// Whether a pipe wakes one reader or one writer at a time, and only if it was empty or full (Linux 5.6 and later,
     /// here as of 6.1). Before, each write wakes all waiters, readers and writers alike, and so does each read that

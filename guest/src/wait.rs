@@ -89,8 +89,8 @@ impl<M: Machine> WaitQueue<M> {
         on.work(costs::WAIT_QUEUE_LINK);
     }
 
-    /// [`prepare`](WaitQueue::prepare) in poll for data: [`wake_for_room`](WaitQueue::wake_for_room) passes the task by.
-    /// The caller then calls [`finish_poll`](WaitQueue::finish_poll).
+    /// [`prepare`](WaitQueue::prepare) in poll for data: [`wake_for_room`](WaitQueue::wake_for_room) passes the task
+    /// by. The caller then calls [`finish_poll`](WaitQueue::finish_poll).
     pub(crate) fn prepare_poll(&self, on: &OnCpu<'_, M>, sleep: u32) {
         on.current_task().polls.set(1);
         self.prepare(on, sleep);

@@ -110,7 +110,8 @@ fn rate_and_time_of_clients_that_wait_obey_littles_law() {
     // Clients = rate x mean time, and without neighbors the median is near the mean.
     let clients = service.rates[0] * service.p50_ms[0] / 1e3;
     assert!((3.0..4.4).contains(&clients), "{clients}: {service:?}");
-    assert!(service.p99_ms[0] < 3.0 * service.p50_ms[0], "{service:?}");
+    // Two pairs may share a vCPU for a while.
+    assert!(service.p99_ms[0] < 4.0 * service.p50_ms[0], "{service:?}");
 }
 
 #[test]

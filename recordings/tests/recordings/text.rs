@@ -91,6 +91,14 @@ fn what_kvm_prints_is_read() {
         exit(Some(0), 9, 1)
     );
     assert_eq!(only("kvm_exit: vcpu 0 reason 0x99 rip 0x1"), exit(Some(0), 0x99, 0));
+    assert_eq!(
+        only("kvm_exit: vcpu 0 reason EXTERNAL_INTERRUPT intr_info 0x800000ec"),
+        exit(Some(0), 1, 1)
+    );
+    assert_eq!(
+        only("kvm_exit: vcpu 0 reason DR_ACCESS info1 0x0000000000000216"),
+        exit(Some(0), 29, 1)
+    );
     let halt = |ns, slept, valid| What::HaltEnd { ns, slept, valid };
     assert_eq!(
         only("kvm_vcpu_wakeup: wait time 4000 ns, polling valid"),

@@ -222,7 +222,10 @@ fn waking(body: &str, queued: bool) -> Result<What, Missing> {
 
 fn exit(body: &str) -> Result<What, Missing> {
     let name = find(body, "reason ")?;
-    let name = name.split(" rip ").next().unwrap_or(name).trim();
+    // A kernel may print no instruction pointer.
+    let ends = [" rip ", " info", " intr_info "].iter();
+    let end = ends.filter_map(|key| name.find(key)).min().unwrap_or(name.len());
+    let name = name[..end].trim();
     let words = |name: &str| name.rsplit_once(' ').map(|(name, _)| name.to_owned());
     // Without a name the kernel prints the number. A flag such as `FAILED_VMENTRY` may follow the name.
     let (reason, isa) = exit_reason(name)

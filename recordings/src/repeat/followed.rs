@@ -84,12 +84,13 @@ impl Followed {
 
     /// An interrupt for it says what ended a wait whose waker is unknown.
     pub fn interrupted(&mut self, vector: u8, waits: &mut Waits) {
-        let says = TIMER_VECTORS.contains(&vector) || DEVICE_VECTORS.contains(&vector);
+        let is_timer = Self::is_timer(vector);
+        let says = is_timer || DEVICE_VECTORS.contains(&vector);
         let Some((step, woken_at)) = self.open.take_if(|_| says) else {
             return;
         };
         waits.unknown -= 1;
-        if TIMER_VECTORS.contains(&vector) {
+        if is_timer {
             waits.by_timers += 1;
             if let Step::After(length) = self.steps[step] {
                 self.steps[step] = Step::Tick(length);

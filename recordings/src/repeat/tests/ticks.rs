@@ -42,3 +42,54 @@ fn ticks_of_a_period_come_in_all_waits_and_not_only_where_they_were_recorded() {
     assert_eq!(irregular.tick, None);
     assert!(irregular.steps.iter().any(|step| matches!(step, Step::Tick(_))));
 }
+
+/// The timer of a vCPU comes while it waits for another one. If it wakes that one itself first, its timer was what it
+/// waited for.
+#[test]
+fn a_timer_within_a_wait_for_another_thread_is_a_tick_of_it_in_one_reading() {
+    let steps = |wakes: bool, ticks: bool| {
+        let mut repeats = Repeats::new(&[("vm".to_owned(), VCPUS.to_vec())], &[]);
+        let mut events = vec![
+            entry(1_000, 100),
+            entry(1_000, 101),
+            exit(1_200, 100, 12),
+            switch(1_210, 100, Left::Asleep, 0),
+            waking(1_450, 0, 100),
+            switch(1_480, 0, Left::Ready, 100),
+            event(1_490, 100, What::Interrupt { apic: 0, vector: 0xec }),
+            entry(1_500, 100),
+        ];
+        if wakes {
+            events.extend([
+                exit(1_510, 101, 12),
+                switch(1_520, 101, Left::Asleep, 0),
+                exit(1_530, 100, 32),
+                waking(1_540, 100, 101),
+                entry(1_550, 100),
+                switch(1_560, 0, Left::Ready, 101),
+                entry(1_565, 101),
+            ]);
+        }
+        events.extend([
+            exit(1_600, 100, 12),
+            switch(1_610, 100, Left::Asleep, 0),
+            exit(1_700, 101, 32),
+            waking(1_710, 101, 100),
+            switch(1_730, 0, Left::Ready, 100),
+            entry(1_740, 100),
+        ]);
+        events.iter().for_each(|event| repeats.take(event));
+        let reading = Reading {
+            ticks,
+            ..Reading::default()
+        };
+        repeats.finish().read(&reading).guests["vm"][0].steps[1]
+    };
+    assert_eq!(steps(false, true), Step::Tick(240));
+    assert_eq!(steps(false, false), Step::After(240));
+    assert_eq!(
+        steps(true, true),
+        Step::After(240),
+        "what it did then was for its timer"
+    );
+}

@@ -66,7 +66,7 @@ pub(crate) const BACKTRACE: u64 = 20_000;
 
 // ---- calls to other CPUs ----
 
-/// Queueing a call on another CPU, under its queue's lock. [E]
+/// Queueing a call on another CPU, under its queue's lock if it has one. [E]
 pub(crate) const CALL_QUEUE: u64 = 60;
 /// Flushing this CPU's TLB, without the misses that follow. [E] CR3 load, 100-200 cycles.
 pub(crate) const TLB_FLUSH: u64 = 100;

@@ -87,10 +87,10 @@ pub(super) static GUEST: &[Key] = &[
     )
     .note(
         "It sets lock, hz, owner_spinning, rwlocks, mmap_lock, kernel_paths, ttwu_queue, wake_wide, exclusive_pipes, \
-         lock_free_calls, ipi_shorthand, wait_early_preempted, pv_eoi, pv_send_ipi, pv_tlb_flush, pv_sched_yield and poll_control; these then refine \
-         it, in whatever order the file has them. It sets no task group: groups are the host's, made by what starts the VMM, \
-         whatever the guest runs. cgroup = \"own-with-vcpu-groups\" is libvirt; bare VMMs share the \
-         host's root group.",
+         lock_free_calls, ipi_shorthand, wait_early_preempted, pv_eoi, pv_send_ipi, pv_tlb_flush, pv_sched_yield and \
+         poll_control; these then refine it, in whatever order the file has them. It sets no task group: groups are \
+         the host's, made by what starts the VMM, whatever the guest runs. cgroup = \"own-with-vcpu-groups\" is \
+         libvirt; bare VMMs share the host's root group.",
     ),
     key("vm.*.vcpus", vm!(U32, vcpus)).range(1.0, VCPUS_MAX as f64),
     key("vm.*.affinity", vm!(Affinity, affinity)),

@@ -14,6 +14,7 @@ use crate::ids::IdVec;
 use crate::interrupts::avic::Iommu;
 use crate::interrupts::lapic::TimerBase;
 use crate::interrupts::memory::HostMemory;
+use crate::linux::Linux;
 use crate::threads::Threads;
 
 /// The state of all wings.
@@ -42,6 +43,7 @@ impl Wings {
         Wings {
             guests: Guests {
                 planted: config.planted,
+                reports_all_leaves: config.kernel < Linux::V6_1,
                 ..Guests::default()
             },
             apics: Apics {

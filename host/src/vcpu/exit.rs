@@ -25,6 +25,7 @@ pub(crate) fn exit(on: &mut Wings, vcpu: VcpuId, exit: Exit, guest: GuestState, 
     at.mode.set(Mode::Outside);
     at.guest = guest;
     at.take_from_exit();
+    at.thread.between_instructions = matches!(exit, Exit::ExternalInterrupt(_));
     at.counters.exits += 1;
     at.set_state(VcpuState::HandlingExit, step);
     step.charge(Cost::ExitSoftware, 1);

@@ -12,6 +12,7 @@ pub(crate) fn load(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
     let at = &mut on.guests.vcpus[vcpu];
     at.thread.preempted = false;
     at.thread.ready = false;
+    at.thread.between_instructions = false;
     at.requests.steal_update = true;
     at.thread.cpu = Some(step.pcpu);
     on.load(vcpu, step.pcpu);
@@ -29,7 +30,9 @@ pub(crate) fn load(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
 /// The thread of `vcpu` gives up the executing pCPU (preempt notifier `sched_out`).
 pub(crate) fn put(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
     step.charge(Cost::VcpuLoad, 1);
-    let reports = on.guests.reports_preemption(vcpu);
+    let all = on.guests.reports_all_leaves;
+    let between = on.guests.vcpus[vcpu].thread.between_instructions;
+    let reports = on.guests.reports_preemption(vcpu) && (all || between);
     let task = on.guests.vcpus[vcpu].thread.task;
     let sched = &on.threads.sched;
     let (runnable, throttled) = (sched.is_runnable(task), sched.is_throttled(task));
@@ -51,7 +54,7 @@ pub(crate) fn put(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
         };
         at.set_state(waits, step);
     }
-    if at.activity != Activity::Dead {
+    if at.activity != Activity::Dead && (all || runnable && between) {
         on.guests.report_preempted(vcpu, step);
     }
 }

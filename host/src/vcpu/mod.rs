@@ -77,6 +77,7 @@ impl Vcpu {
                 ready: true,
                 preempted: false,
                 preempted_in_kernel: false,
+                between_instructions: false,
                 unplugged: false,
                 throttled_until: 0,
             },

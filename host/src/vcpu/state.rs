@@ -171,6 +171,8 @@ pub(crate) struct VcpuThread {
     pub(crate) preempted: bool,
     /// The guest was at CPL 0 when it was preempted.
     pub(crate) preempted_in_kernel: bool,
+    /// Its last exit was an interrupt of the host, between two of the guest's instructions.
+    pub(crate) between_instructions: bool,
     /// It is to leave: the VMM unplugs the vCPU.
     pub(crate) unplugged: bool,
     /// The end of its last sleep for the VMM's throttle. Nanoseconds.

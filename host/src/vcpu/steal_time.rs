@@ -117,7 +117,7 @@ impl Guests {
         self.vm_of(vcpu).config.preempted_flag && self.steal_record(vcpu).is_some()
     }
 
-    /// Sets the preempted flag of `vcpu`, which has lost or given up its pCPU. Also done when it halts.
+    /// Sets the preempted flag of `vcpu`, which has lost or given up its pCPU.
     pub(crate) fn report_preempted(&mut self, vcpu: VcpuId, step: &mut Step<'_>) {
         if !self.reports_preemption(vcpu) || self.vcpus[vcpu].steal.preempted {
             return;

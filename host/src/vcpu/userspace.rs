@@ -25,7 +25,9 @@ pub(crate) fn leave_run(on: &mut Wings, vcpu: VcpuId, step: &mut Step<'_>) {
     let task = at.thread.task;
     on.threads.records[task].kind = ThreadKind::Plain;
     on.put(vcpu, false);
-    on.guests.report_preempted(vcpu, step);
+    if on.guests.reports_all_leaves {
+        on.guests.report_preempted(vcpu, step);
+    }
 }
 
 /// `task`, which runs on the executing pCPU, enters `KVM_RUN` for `vcpu`.

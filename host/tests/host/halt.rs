@@ -1,7 +1,7 @@
 //! HLT, kicks, polling, steal time: what ends a halt and what does not.
 
 use holdfast_abi::{hypercall, msr};
-use holdfast_host::{Exit, HostConfig, PauseHandling, Run, TaskConfig, VcpuState, VmConfig};
+use holdfast_host::{Exit, HostConfig, Linux, PauseHandling, Run, TaskConfig, VcpuState, VmConfig, VmId};
 use proptest::prelude::*;
 
 use crate::world::{Guest, MS, Op, Rng, World, places};
@@ -432,20 +432,58 @@ fn the_steal_time_register_faults_on_reserved_bits() {
 }
 
 #[test]
-fn the_preempted_flag_is_set_in_a_halt() {
+fn the_preempted_flag_is_set_in_a_halt_until_5_18() {
     let register = Op::Exit(Exit::WriteMsr {
         msr: msr::STEAL_TIME,
         value: 0x1001,
     });
-    let mut world = pair(
-        &HostConfig::default(),
-        vec![Op::Compute(5 * MS), kick(1)],
-        vec![register, HLT],
-    );
-    world.run_until(4 * MS);
-    assert!(world.guests[1].preempted_flag);
-    world.run_until(6 * MS);
-    assert!(!world.guests[1].preempted_flag);
+    for (kernel, set) in [
+        (Linux::V3_3, true),
+        (Linux::V4_12, true),
+        (Linux::V6_1, false),
+        (Linux::V7_3, false),
+    ] {
+        let mut world = pair(
+            &HostConfig::of(kernel),
+            vec![Op::Compute(5 * MS), kick(1)],
+            vec![register, HLT],
+        );
+        world.run_until(4 * MS);
+        assert_eq!(world.guests[1].preempted_flag, set, "{kernel:?}");
+        world.run_until(6 * MS);
+        assert!(!world.guests[1].preempted_flag);
+    }
+}
+
+#[test]
+fn since_5_19_a_vcpu_that_yields_in_a_pause_exit_does_not_seem_preempted() {
+    let register = Op::Exit(Exit::WriteMsr {
+        msr: msr::STEAL_TIME,
+        value: 0x1001,
+    });
+    for (kernel, seen) in [(Linux::V4_12, true), (Linux::V6_1, false)] {
+        let config = HostConfig {
+            pause: PauseHandling::DIRECTED_YIELD_2011,
+            ..HostConfig::of(kernel)
+        };
+        let mut world = World::new(&config, &places(1, 1, 1));
+        let mut spins = vec![register];
+        spins.extend((0..200).flat_map(|_| [Op::Compute(2 * US), Op::Exit(Exit::Pause)]));
+        spins.push(Op::Compute(500 * MS));
+        world.add_vm(&VmConfig::default(), &[], vec![Guest::script(spins), Guest::hog()]);
+        world.start();
+        let (mut yielded, mut flagged) = (0, 0);
+        for at in 1..3_000 {
+            world.run_until(at * 100 * US);
+            let spins = world.counter(VmId(0), "pause_exits") < 200;
+            if spins && world.guests[0].life == VcpuState::Preempted {
+                yielded += 1;
+                flagged += u32::from(world.guests[0].preempted_flag);
+            }
+        }
+        assert!(yielded > 10, "{yielded}");
+        assert_eq!(flagged > yielded / 2, seen, "{kernel:?}: {flagged} of {yielded}");
+    }
 }
 
 proptest! {

@@ -37,8 +37,7 @@ pub struct Config {
     /// page faults until the end.
     pub mmap_lock: MmapLock,
     /// Whether readers take a reader-writer semaphore ahead of sleeping writers, and writers spin for readers for 10 to
-    /// 25 us, until a waiter's patience of 4 ms ends (`down_read`, `down_write`, Linux 5.11 and later). No version sets
-    /// it: the workloads were calibrated without.
+    /// 25 us, until a waiter's patience of 4 ms ends (`down_read`, `down_write`, Linux 5.11 and later).
     pub rwsem_stealing: bool,
     /// The form of the kernel's reader-writer locks: `tasklist_lock`, jbd2's `j_state_lock`, and XFS's `xc_ctx_lock`.
     ///
@@ -51,14 +50,11 @@ pub struct Config {
     /// Whether tasks that wake many others leave them on the CPUs where they slept (`wake_wide`, Linux 3.12 and later,
     /// here as of 4.3).
     pub wake_wide: bool,
-    /// Whether a task for which a wakeup preempts the running one runs next, and after it the preempted one, if neither
-    /// is ahead of the first in line by more than a wakeup's granularity (`set_next_buddy`, `set_last_buddy`, Linux
-    /// 2.6.28 to 6.5). No version sets it: the workloads were calibrated without.
-    pub buddies: bool,
-    /// Whether a task that wakes on the CPU where it slept keeps its credit, as in Linux (`enqueue_entity`). Without,
-    /// it loses what the running task has run since the last tick or switch. No version sets it: the workloads were
-    /// calibrated without, and hackbench wakes too often with it.
-    pub sleeper_credit: bool,
+    /// How a wakeup chooses between the waker's CPU and the one where the task slept.
+    pub placement: Placement,
+    /// Whether a task that wakes on another CPU than it slept on keeps the credit for what that CPU's running task has
+    /// run since its last accounting (`enqueue_entity`, until Linux 4.6; a task that wakes where it slept always does).
+    pub migrated_credit: bool,
     /// Whether a pipe wakes one reader or one writer at a time, and only if it was empty or full (Linux 5.6 and later,
     /// here as of 6.1). Before, each write wakes all waiters, readers and writers alike, and so does each read that
     /// frees a page.
@@ -131,8 +127,8 @@ impl Default for Config {
             rwlocks: RwLocks::WritersOnly,
             ttwu_queue: true,
             wake_wide: false,
-            buddies: false,
-            sleeper_credit: false,
+            placement: Placement::Counts,
+            migrated_credit: true,
             exclusive_pipes: false,
             lock_free_calls: false,
             pcid: None,
@@ -143,6 +139,21 @@ impl Default for Config {
             profile: None,
         }
     }
+}
+
+/// How a wakeup chooses between the waker's CPU and the one where the task slept (`wake_affine`,
+/// `select_idle_sibling`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Placement {
+    /// By how many tasks are ready on each (until 4.1).
+    #[default]
+    Counts,
+    /// By averages of the loads of the tasks that are ready on each (4.2 to 4.13).
+    ReadyAverages,
+    /// An idle one first, and then by averages of their loads, which include tasks that sleep (4.14, 5.5). A CPU whose
+    /// vCPU the host has preempted, or that has halted, does not count as idle (`available_idle_cpu`, 4.18). An idle
+    /// CPU puts the task on its run queue itself, even if it shares the waker's cache (5.8). Here as of 6.1.
+    Averages,
 }
 
 /// Which tasks spin for a mutex whose owner runs, and what stops them. Linux versions are from memory, uncertain by one

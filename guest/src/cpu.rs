@@ -13,6 +13,7 @@ use holdfast_abi::hypercall;
 use holdfast_locks::{Budget, CpuId, LockKind, Paravirt, Platform, Word};
 
 use crate::apic::LocalApic;
+use crate::average::Average;
 use crate::class::{Event, LockClass};
 use crate::config::{Assists, Config};
 use crate::haltpoll::HaltPoll;
@@ -187,6 +188,8 @@ pub(crate) struct CpuState {
     pub(crate) online: Shared32,
     /// Tasks that run or are ready here. A copy of the run queue's count for others, written under the queue's lock.
     pub(crate) load: Local32,
+    /// The average of the loads of tasks here, as [`Placement`](crate::config::Placement) says of which.
+    pub(crate) average: Average,
     /// The run queue's smallest virtual run time, for tasks on their way to or from this CPU. A copy like `load`.
     pub(crate) min_vruntime: Local,
     /// The number of spinlocks held.
@@ -232,6 +235,7 @@ impl CpuState {
             need_resched: Shared32::new(0),
             online: Shared32::new(0),
             load: Local32::new(0),
+            average: Average::default(),
             min_vruntime: Local::new(0),
             preempt_count: Local32::new(0),
             says: Says::default(),

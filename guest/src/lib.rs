@@ -35,6 +35,7 @@
 extern crate alloc;
 
 mod apic;
+mod average;
 mod block;
 mod boot;
 mod class;
@@ -94,7 +95,7 @@ mod word;
 pub use apic::{LocalApic, RESCHEDULE_VECTOR, TIMER_VECTOR};
 pub use boot::image;
 pub use class::LockClass;
-pub use config::{ApicOptions, Config, Idle, MmapLock, OwnerSpinning, RwLocks};
+pub use config::{ApicOptions, Config, Idle, MmapLock, OwnerSpinning, Placement, RwLocks};
 pub use features::choose_lock;
 pub use fs::FileId;
 pub use ids::TaskId;

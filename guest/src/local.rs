@@ -83,3 +83,22 @@ impl Shared32 {
         self.0.fetch_sub(1, Ordering::SeqCst).wrapping_sub(1)
     }
 }
+
+/// A sum that any CPU adds to and its owner takes.
+#[derive(Debug, Default)]
+pub(crate) struct Sum64(AtomicU64);
+
+impl Sum64 {
+    pub(crate) fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Returns the sum, and begins a new one.
+    pub(crate) fn take(&self) -> u64 {
+        // Mostly nothing was added, and a load is cheaper than an exchange.
+        if self.0.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        self.0.swap(0, Ordering::Relaxed)
+    }
+}

@@ -71,8 +71,9 @@ impl<M: Machine> Os<M> {
         &self.kernel.sched.system.machine
     }
 
-    /// Enters a system call.
+    /// Enters a system call. The one before may have ended with a task that wants this CPU.
     fn syscall(&self) -> OnCpu<'_, M> {
+        cond_resched(&self.kernel.sched);
         let on = self.on_cpu();
         on.local.count(Event::Syscalls);
         on.work(costs::SYSCALL);

@@ -7,6 +7,7 @@ use core::cell::OnceCell;
 
 use holdfast_locks::{CpuId, Word};
 
+use crate::average::Average;
 use crate::class::LockClass;
 use crate::ids::{LocalId, TaskId, TaskTable};
 use crate::local::{Local, Local32, Shared32};
@@ -50,6 +51,10 @@ pub(crate) struct Task<M: Machine> {
     pub(crate) run_time: Local,
     /// `run_time` when it was last picked.
     pub(crate) picked_at: Local,
+    /// The part of time in which it has been ready. Kept if its CPU's is.
+    pub(crate) average: Average,
+    /// Not 0: it wakes on another CPU than it slept on.
+    pub(crate) migrates: Local32,
     /// CPU + 1 on which its successor must put it. 0: none.
     pub(crate) move_to: Local32,
     /// Id + 1 of the next task in a CPU's wake list.
@@ -93,6 +98,8 @@ impl<M: Machine> Task<M> {
             accounted_at: Local::new(0),
             run_time: Local::new(0),
             picked_at: Local::new(0),
+            average: Average::default(),
+            migrates: Local32::new(0),
             move_to: Local32::new(0),
             wake_next: Local32::new(0),
             last_wakee: LocalId::new(TaskId::NONE),

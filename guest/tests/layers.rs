@@ -24,6 +24,7 @@ const LAYERS: &[&str] = &[
     "numa",
     // One CPU.
     "apic",
+    "average",
     "haltpoll",
     "word",
     "cpu",

@@ -4,7 +4,7 @@
 pub use holdfast_host::Linux;
 use holdfast_locks::LockKind;
 use holdfast_recordings::account;
-use holdfast_workloads::{KernelConfig, KernelProfile, MmapLock, OwnerSpinning, RwLocks};
+use holdfast_workloads::{KernelConfig, KernelProfile, MmapLock, OwnerSpinning, Placement, RwLocks};
 
 use crate::kernel::shipped;
 
@@ -12,16 +12,19 @@ use crate::kernel::shipped;
 pub const TODAY: Linux = Linux::V6_12;
 
 /// Last components of the keys that a guest's version sets.
-pub(crate) const IMPLIED: [&str; 18] = [
+pub(crate) const IMPLIED: [&str; 21] = [
     "lock",
     "hz",
     "owner_spinning",
     "rwlocks",
     "mmap_lock",
+    "rwsem_stealing",
     "kernel_paths",
     "pcid",
     "ttwu_queue",
     "wake_wide",
+    "placement",
+    "migrated_credit",
     "exclusive_pipes",
     "lock_free_calls",
     "ipi_shorthand",
@@ -77,6 +80,7 @@ pub(crate) fn kernel(version: Linux) -> KernelConfig {
             Linux::V6_1 => MmapLock::Downgrading,
             _ => MmapLock::PerVma,
         },
+        rwsem_stealing: since(Linux::V6_1),
         rwlocks: if since(Linux::V4_12) {
             RwLocks::Queued
         } else {
@@ -84,6 +88,12 @@ pub(crate) fn kernel(version: Linux) -> KernelConfig {
         },
         ttwu_queue: since(Linux::V3_3),
         wake_wide: since(Linux::V4_12),
+        placement: match version {
+            Linux::V2_6_37 | Linux::V3_3 => Placement::Counts,
+            Linux::V4_12 => Placement::ReadyAverages,
+            _ => Placement::Averages,
+        },
+        migrated_credit: !since(Linux::V4_12),
         exclusive_pipes: since(Linux::V6_1),
         lock_free_calls: since(Linux::V4_12),
         profile: profile(version),

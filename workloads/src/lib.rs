@@ -44,7 +44,9 @@ pub use ebizzy::{Allocation, Ebizzy};
 pub use hackbench::{Channel, Hackbench};
 pub use hog::Hog;
 pub use holdfast_guest::micro::{self, Micro};
-pub use holdfast_guest::{Config as KernelConfig, Format, Idle, MmapLock, OwnerSpinning, RwLocks, lock_name};
+pub use holdfast_guest::{
+    Config as KernelConfig, Format, Idle, MmapLock, OwnerSpinning, Placement, RwLocks, lock_name,
+};
 pub use holdfast_guest::{Cpus, GuestPolicy, GuestPolicyKind, Placed, StealGovernor, TaskId};
 pub use holdfast_guest::{KernelProfile, LineProfile, LockClass, LockProfile, Operation, OperationProfile, Scope};
 pub use holdfast_guest::{Parameter, Parameters, Place};

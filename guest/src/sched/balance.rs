@@ -97,11 +97,13 @@ fn pull<M: Machine>(on: &OnCpu<'_, M>, mine: &mut RunQueue, busiest: CpuId, thei
     while moved < count && theirs.load >= 2 && theirs.load > mine.load {
         let Some(id) = theirs.take_for_move(is_cold) else { break };
         let task = on.task(id);
-        theirs.dequeued(&on.system.cpus[busiest], task);
+        theirs.dequeued(&on.system.cpus[busiest], task, now);
+        on.detach_load(busiest, task);
         let ahead = task.vruntime.get().wrapping_sub(theirs.min_vruntime);
         let vruntime = mine.min_vruntime.wrapping_add(ahead);
         task.vruntime.set(if vruntime > i64::MAX as u64 { 0 } else { vruntime });
-        mine.enqueue(on.local, on.id, id, task);
+        mine.attach(on.local, task, now);
+        mine.enqueue(on.local, on.id, id, task, now);
         on.work(costs::BALANCE_MOVE);
         on.local.count(Event::Migrations);
         moved += 1;

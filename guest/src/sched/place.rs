@@ -1,8 +1,10 @@
 //! Choosing a CPU for a task (`select_task_rq_fair`).
 
-use holdfast_locks::CpuId;
+use holdfast_locks::{CpuId, Paravirt};
 
 use super::scheduler::{OnCpu, WakeHint};
+use crate::average;
+use crate::config::Placement;
 use crate::costs;
 use crate::ids::TaskId;
 use crate::machine::Machine;
@@ -11,14 +13,20 @@ use crate::task::Task;
 
 /// How much more load, in percent of the other's, this CPU must have before a new task goes to the other CPU:
 /// 100 + (125 - 100) / 2 of the domain's `imbalance_pct`.
-const IMBALANCE: u32 = 112;
+const IMBALANCE: u64 = 112;
+/// The same within a cache, with its `imbalance_pct` of 117.
+const CACHE_IMBALANCE: u64 = 108;
 
 /// Returns the CPU for the waking task `id`: the waker's or the task's last one, or an idle CPU near that.
 pub(super) fn wake_cpu<M: Machine>(on: &OnCpu<'_, M>, id: TaskId, hint: WakeHint) -> CpuId {
     let task = on.task(id);
     let previous = task.cpu.get();
     let wide = on.system.config.wake_wide && is_wide(on, id, task);
-    let target = if previous == on.id || !wide && is_affine(on, previous, hint) {
+    let affine = match on.system.config.placement {
+        Placement::Counts | Placement::ReadyAverages => is_as_little_loaded(on, task, previous, hint),
+        Placement::Averages => is_affine(on, task, previous, hint),
+    };
+    let target = if previous == on.id || !wide && affine {
         on.id
     } else {
         previous
@@ -57,33 +65,80 @@ fn many_to_many(one: u32, other: u32, factor: u32) -> bool {
     fewer >= factor && more / factor >= fewer
 }
 
-/// Returns `true` if the waker's CPU is as good as the task's last one (`wake_affine`). All tasks have the same weight.
-fn is_affine<M: Machine>(on: &OnCpu<'_, M>, previous: CpuId, hint: WakeHint) -> bool {
-    let here = on
-        .system
-        .load_of(on.id)
-        .saturating_sub(u32::from(hint == WakeHint::Sync));
-    let there = on.system.load_of(previous);
-    here == 0 || !exceeds(here + 1, there + 1)
+/// Returns `true` if the waker's CPU, with the task, has hardly more load than the task's last one without it
+/// (`wake_affine` until 4.13). All tasks have the same weight.
+fn is_as_little_loaded<M: Machine>(on: &OnCpu<'_, M>, task: &Task<M>, previous: CpuId, hint: WakeHint) -> bool {
+    let count = |cpu| on.system.load_of(cpu);
+    let counts = on.system.config.placement == Placement::Counts;
+    let now = on.now();
+    let load = |cpu: CpuId| {
+        if counts {
+            u64::from(count(cpu)) * average::TASK
+        } else {
+            on.system.cpus[cpu].average.at(now, count(cpu))
+        }
+    };
+    let (moved, leaves) = if counts {
+        (average::TASK, average::TASK)
+    } else {
+        (task.average.last(), on.current_task().average.at(now, 1))
+    };
+    let here = load(on.id).saturating_sub(if hint == WakeHint::Sync { leaves } else { 0 });
+    here == 0 || !exceeds(here + moved, load(previous))
+}
+
+/// Returns `true` if the waker's CPU is as good as the task's last one (`wake_affine_idle`, `wake_affine_weight`).
+fn is_affine<M: Machine>(on: &OnCpu<'_, M>, task: &Task<M>, previous: CpuId, hint: WakeHint) -> bool {
+    let sync = hint == WakeHint::Sync;
+    // An interrupt of an idle CPU wakes the task.
+    if is_idle(on, on.id) && on.system.share_cache(on.id, previous) {
+        return !is_idle(on, previous);
+    }
+    if sync && on.system.load_of(on.id) == 1 {
+        return true;
+    }
+    if is_idle(on, previous) {
+        return false;
+    }
+    let now = on.now();
+    let average = |cpu: CpuId| on.system.cpus[cpu].average.at(now, on.system.load_of(cpu));
+    let mut here = average(on.id);
+    if sync {
+        let leaves = on.current_task().average.at(now, 1);
+        if leaves > here {
+            return true;
+        }
+        here -= leaves;
+    }
+    let moved = task.average.last();
+    let there = average(previous).saturating_sub(moved);
+    100 * (here + moved) < CACHE_IMBALANCE * there + u64::from(sync)
+}
+
+/// Returns `true` if `cpu` can run a woken task at once (`idle_cpu`, `available_idle_cpu`).
+fn is_idle<M: Machine>(on: &OnCpu<'_, M>, cpu: CpuId) -> bool {
+    let system = on.system;
+    let is_available =
+        || system.config.placement != Placement::Averages || !system.sees_preempted.get() || !on.cpu.is_preempted(cpu);
+    system.load_of(cpu) == 0 && system.is_online(cpu) && is_available()
 }
 
 /// Returns `true` if load `one` is so much higher than `other` that a task is better placed at the other.
-fn exceeds(one: u32, other: u32) -> bool {
+fn exceeds(one: u64, other: u64) -> bool {
     100 * one > IMBALANCE * other
 }
 
 /// `select_idle_sibling`: returns `target` if it is idle, else an idle CPU of the same cache, else `target`.
 fn idle_neighbor<M: Machine>(on: &OnCpu<'_, M>, target: CpuId, previous: CpuId) -> CpuId {
-    let load = |cpu| on.system.load_of(cpu);
-    if load(target) == 0 || !on.system.config.shared_cache {
+    if is_idle(on, target) || !on.system.config.shared_cache {
         return target;
     }
-    if load(previous) == 0 {
+    if is_idle(on, previous) {
         return previous;
     }
     for candidate in on.system.others(target) {
         on.work(costs::PLACE_PER_CPU);
-        if load(candidate) == 0 && on.system.is_online(candidate) {
+        if is_idle(on, candidate) {
             return candidate;
         }
     }
@@ -96,7 +151,7 @@ pub(super) fn idlest<M: Machine>(on: &OnCpu<'_, M>, placed: Placed) -> CpuId {
     let load = |cpu| on.system.load_of(cpu);
     let others = on.system.others(on.id).filter(|&cpu| on.system.is_online(cpu));
     let idlest = match others.min_by_key(|&cpu| load(cpu)) {
-        Some(best) if exceeds(load(on.id), load(best)) => best,
+        Some(best) if exceeds(load(on.id).into(), load(best).into()) => best,
         _ => on.id,
     };
     on.placed(placed, idlest)

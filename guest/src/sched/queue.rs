@@ -6,6 +6,7 @@ use holdfast_locks::{CpuId, Word};
 
 use super::params::MIGRATION_COST;
 use crate::class::LockClass;
+use crate::config::Placement;
 use crate::cpu::{CpuState, idle_task};
 use crate::ids::{LocalId, TaskId};
 use crate::local::{Local, Shared32};
@@ -27,10 +28,10 @@ pub(crate) struct CpuQueue<M: Machine> {
 }
 
 impl<M: Machine> CpuQueue<M> {
-    pub(crate) fn new(cpu: CpuId) -> Self {
+    pub(crate) fn new(cpu: CpuId, placement: Placement) -> Self {
         let idle = idle_task(cpu);
         CpuQueue {
-            run_queue: SpinLock::new(LockClass::RunQueue, RunQueue::new(idle)),
+            run_queue: SpinLock::new(LockClass::RunQueue, RunQueue::new(idle, placement)),
             switched_from: LocalId::new(idle),
             wake_list: WordOf::<M>::new(0),
             balance_kick: Shared32::new(0),
@@ -67,10 +68,12 @@ pub(crate) struct RunQueue {
     pub(crate) balance_failures: u32,
     /// The task that preempts the running one (`cfs_rq->next`), and the one that it preempts (`cfs_rq->last`).
     buddies: [Option<TaskId>; 2],
+    /// Which averages of CPUs and tasks are kept.
+    placement: Placement,
 }
 
 impl RunQueue {
-    pub(crate) fn new(idle: TaskId) -> Self {
+    pub(crate) fn new(idle: TaskId, placement: Placement) -> Self {
         RunQueue {
             ready: Vec::with_capacity(32),
             arrivals: 0,
@@ -82,6 +85,7 @@ impl RunQueue {
             average_idle: 2 * MIGRATION_COST,
             balance_failures: 0,
             buddies: [None; 2],
+            placement,
         }
     }
 
@@ -177,8 +181,23 @@ impl RunQueue {
         self.advance(hints, counted);
     }
 
-    /// Counts `task`, ready to run, in this queue of `cpu`.
-    pub(crate) fn enqueue<M: Machine>(&mut self, hints: &CpuState, cpu: CpuId, id: TaskId, task: &Task<M>) {
+    /// Adds the load of `task`, which has not been one of this CPU's, to the CPU's average.
+    pub(crate) fn attach<M: Machine>(&self, hints: &CpuState, task: &Task<M>, now: u64) {
+        if self.placement == Placement::Averages {
+            hints.average.account(now, self.load);
+            hints.average.attach(task.average.last());
+        }
+    }
+
+    /// Counts `task`, ready to run since `now`, in this queue of `cpu`.
+    pub(crate) fn enqueue<M: Machine>(&mut self, hints: &CpuState, cpu: CpuId, id: TaskId, task: &Task<M>, now: u64) {
+        if self.placement != Placement::Counts {
+            hints.average.account(now, self.load);
+            task.average.account(now, 0);
+        }
+        if self.placement == Placement::ReadyAverages {
+            hints.average.attach(task.average.last());
+        }
         task.queued.set(1);
         task.cpu.set(cpu);
         self.insert(id, task.vruntime.get());
@@ -186,8 +205,15 @@ impl RunQueue {
         hints.load.set(self.load);
     }
 
-    /// Stops counting `task`.
-    pub(crate) fn dequeued<M: Machine>(&mut self, hints: &CpuState, task: &Task<M>) {
+    /// Stops counting `task`, ready to run until `now`.
+    pub(crate) fn dequeued<M: Machine>(&mut self, hints: &CpuState, task: &Task<M>, now: u64) {
+        if self.placement != Placement::Counts {
+            hints.average.account(now, self.load);
+            task.average.account(now, 1);
+        }
+        if self.placement == Placement::ReadyAverages {
+            hints.average.take_out(task.average.last());
+        }
         task.queued.set(0);
         self.load -= 1;
         hints.load.set(self.load);
@@ -200,7 +226,7 @@ mod tests {
 
     #[test]
     fn least_virtual_run_time_first_then_first_come() {
-        let mut queue = RunQueue::new(TaskId(0));
+        let mut queue = RunQueue::new(TaskId(0), Placement::Counts);
         for (id, vruntime) in [(1, 30), (4, 10), (3, 20), (2, 10), (5, 10)] {
             queue.insert(TaskId(id), vruntime);
         }
@@ -211,7 +237,7 @@ mod tests {
     #[test]
     fn the_preempting_task_goes_first_then_the_preempted_one_unless_too_far_ahead() {
         let order = |ahead: u64, gone: u32| {
-            let mut queue = RunQueue::new(TaskId(0));
+            let mut queue = RunQueue::new(TaskId(0), Placement::Counts);
             for (id, vruntime) in [(1, 10), (2, 20), (3, 30), (4, 40)] {
                 queue.insert(TaskId(id), vruntime);
             }
@@ -230,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_cpu_that_idles_for_less_than_a_move_costs_keeps_off() {
-        let mut queue = RunQueue::new(TaskId(0));
+        let mut queue = RunQueue::new(TaskId(0), Placement::Counts);
         assert!(!queue.idles_briefly(), "at first a CPU is taken to idle for long");
         for (average, brief) in [(0, true), (MIGRATION_COST - 1, true), (MIGRATION_COST, false)] {
             queue.average_idle = average;
@@ -240,7 +266,7 @@ mod tests {
 
     #[test]
     fn the_last_in_line_is_moved() {
-        let mut queue = RunQueue::new(TaskId(0));
+        let mut queue = RunQueue::new(TaskId(0), Placement::Counts);
         for (id, vruntime) in [(1, 30), (2, 10), (3, 20)] {
             queue.insert(TaskId(id), vruntime);
         }

@@ -10,6 +10,7 @@ use holdfast_locks::{CpuId, OsqTable, Platform};
 use super::queue::CpuQueue;
 use crate::apic;
 use crate::class::{Event, LockClass};
+use crate::config::Placement;
 use crate::cpu::{IdleWait, System, ThisCpu, WATCHED};
 use crate::ids::{CpuTable, TaskId};
 use crate::ipi;
@@ -59,6 +60,7 @@ impl<M: Machine> Scheduler<M> {
     /// Makes tables of `slots` tasks, of which the first are the idle tasks of the CPUs.
     pub(crate) fn new(system: System<M>, slots: u32) -> Self {
         let cpus = system.cpu_count();
+        let placement = system.config.placement;
         Scheduler {
             tasks: Tasks::new(slots, |id| Task::new(id, cpus)),
             memory: Memory::new(
@@ -71,7 +73,7 @@ impl<M: Machine> Scheduler<M> {
             tlbs: Tlbs::new(cpus, slots),
             calls: Calls::new(cpus),
             spinners: OsqTable::new(cpus as usize),
-            queues: CpuTable::new(cpus, CpuQueue::new),
+            queues: CpuTable::new(cpus, |cpu| CpuQueue::new(cpu, placement)),
             hooks: OnceCell::new(),
             system,
         }
@@ -150,6 +152,13 @@ impl<'k, M: Machine> OnCpu<'k, M> {
     #[inline(always)]
     pub(crate) fn current_task(&self) -> &'k Task<M> {
         self.sched.task(self.current())
+    }
+
+    /// Takes the load of `task`, which is not ready there, from the average of `cpu`, if that has it.
+    pub(crate) fn detach_load(&self, cpu: CpuId, task: &Task<M>) {
+        if self.system.config.placement == Placement::Averages {
+            self.system.cpus[cpu].average.detach(task.average.last());
+        }
     }
 
     /// Asks CPU `target` to call its scheduler. The caller holds the lock of that CPU's run queue.

@@ -65,7 +65,7 @@ fn put_previous<M: Machine>(on: &OnCpu<'_, M>, queue: &mut RunQueue, previous: T
         on.local.count(Event::Preemptions);
         return;
     }
-    queue.dequeued(hints, task);
+    queue.dequeued(hints, task, now);
     queue.forget(previous);
     queue.advance(hints, None);
     if queue.load == 0 {
@@ -101,6 +101,7 @@ pub(super) fn finish<M: Machine>(sched: &Scheduler<M>) {
     on.cpu.irq_enable();
     on.work(costs::SWITCH_AFTER);
     if last_state == state::DEAD {
+        on.detach_load(on.id, task);
         sched.hooks().left_dead(&on, previous);
     } else if move_to != 0 {
         task.move_to.set(0);

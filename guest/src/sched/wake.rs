@@ -8,7 +8,9 @@ use super::params::{LATENCY, LATENCY_TASKS, MIGRATION_COST, WAKEUP_GRANULARITY, 
 use super::place;
 use super::queue::RunQueue;
 use super::scheduler::{OnCpu, WakeHint};
+use crate::average;
 use crate::class::Event;
+use crate::config::Placement;
 use crate::costs;
 use crate::ids::TaskId;
 use crate::machine::Machine;
@@ -32,29 +34,50 @@ pub(super) fn wake<M: Machine>(on: &OnCpu<'_, M>, id: TaskId, mask: u32, hint: W
     if task.queued.get() != 0 && wake_before_sleep(on, id) {
         return true;
     }
+    // ORDERING: Relaxed: the task's own CPU takes it from the wake list, and has switched by then.
+    if config.placement == Placement::Averages
+        && on.cpu.load(&task.on_cpu, Relaxed) != 0
+        && is_handed_over(on, task.cpu.get())
+    {
+        task.state.set(state::WAKING);
+        hand_over(on, task.cpu.get(), id, task);
+        return true;
+    }
     // The task may still be switching away on another CPU, which uses its stack until then.
     // ORDERING: the wait's Acquire pairs with the Release in `switch::finish`.
     on.wait_for(&task.on_cpu, |running| running == 0);
     task.state.set(state::WAKING);
     let target = place::wake_cpu(on, id, hint);
-    leave_last_cpu(on, task);
     if task.cpu.get() != target {
+        leave_last_cpu(on, task);
         on.local.count(Event::Migrations);
     }
     task.cpu.set(target);
-    if !config.ttwu_queue || on.system.share_cache(on.id, target) {
-        activate(on, target, id);
-    } else {
+    if is_handed_over(on, target) {
         hand_over(on, target, id, task);
+    } else {
+        activate(on, target, id);
     }
     true
 }
 
-/// Makes the task's virtual run time relative to the smallest of the CPU that it leaves.
+/// Returns `true` if CPU `target` itself puts tasks that are woken here on its run queue (`ttwu_queue_cond`).
+fn is_handed_over<M: Machine>(on: &OnCpu<'_, M>, target: CpuId) -> bool {
+    let config = &on.system.config;
+    let waits_there = config.placement == Placement::Averages && target != on.id && on.system.load_of(target) == 0;
+    config.ttwu_queue && (waits_there || !on.system.share_cache(on.id, target))
+}
+
+/// Makes the task's virtual run time relative to the smallest of the CPU that it leaves (`migrate_task_rq_fair`).
 fn leave_last_cpu<M: Machine>(on: &OnCpu<'_, M>, task: &Task<M>) {
     let from = &on.system.cpus[task.cpu.get()];
     task.vruntime
         .set(task.vruntime.get().wrapping_sub(from.min_vruntime.get()));
+    task.migrates.set(1);
+    if on.system.config.placement == Placement::Averages {
+        task.average.account(on.now(), 0);
+    }
+    on.detach_load(task.cpu.get(), task);
 }
 
 /// Wakes a task that has set its state to asleep but has not called the scheduler yet: resets the state.
@@ -82,23 +105,25 @@ fn activate_locked<M: Machine>(on: &OnCpu<'_, M>, target: CpuId, queue: &mut Run
     on.work(costs::ENQUEUE);
     let now = on.now();
     end_idle(queue, now);
-    let seen_by_last_cpu = queue.min_vruntime;
+    let before = queue.min_vruntime;
     queue.account(hints, &on.sched.tasks, now);
+    if task.migrates.get() != 0 {
+        task.migrates.set(0);
+        let base = if on.system.config.migrated_credit {
+            before
+        } else {
+            queue.min_vruntime
+        };
+        let vruntime = task.vruntime.get().wrapping_add(base);
+        // The task's relative value may have been negative. Then the sum wrapped back to a small value, or stayed huge.
+        task.vruntime.set(if vruntime > i64::MAX as u64 { 0 } else { vruntime });
+        queue.attach(hints, task, now);
+    }
     // A sleeper gets credit for at most half a latency (`GENTLE_FAIR_SLEEPERS`).
     let credit = LATENCY * scale(on.system.cpu_count()) / 2;
     let least = queue.min_vruntime.saturating_sub(credit);
-    // `leave_last_cpu` has not seen what the running task has run since. Linux adds what it subtracted
-    // (`enqueue_entity`).
-    let base = if on.system.config.sleeper_credit {
-        seen_by_last_cpu
-    } else {
-        queue.min_vruntime
-    };
-    let vruntime = task.vruntime.get().wrapping_add(base);
-    // The task's relative value may have been negative. Then the sum wrapped back to a small value, or stayed huge.
-    let vruntime = if vruntime > i64::MAX as u64 { 0 } else { vruntime };
-    task.vruntime.set(vruntime.max(least));
-    queue.enqueue(hints, target, id, task);
+    task.vruntime.set(task.vruntime.get().max(least));
+    queue.enqueue(hints, target, id, task, now);
     task.state.set(state::RUNNING);
     check_preemption(on, target, queue, id);
 }
@@ -153,7 +178,7 @@ fn check_preemption<M: Machine>(on: &OnCpu<'_, M>, cpu: CpuId, queue: &mut RunQu
     if !preempts(on.system.cpu_count(), running.vruntime.get(), woken.vruntime.get()) {
         return;
     }
-    if on.system.config.buddies && on.system.cpus[cpu].need_resched.get() == 0 {
+    if on.system.cpus[cpu].need_resched.get() == 0 {
         let is_crowded = u64::from(queue.load) >= LATENCY_TASKS;
         let preempted = (is_crowded && running.queued.get() != 0).then_some(queue.current);
         queue.prefer(id, preempted);
@@ -180,7 +205,9 @@ pub(super) fn start_task<M: Machine>(on: &OnCpu<'_, M>, target: CpuId, id: TaskI
     task.vruntime
         .set(queue.min_vruntime + slice(on.system.cpu_count(), queue.load + 1));
     task.state.set(state::RUNNING);
-    queue.enqueue(hints, target, id, task);
+    task.average.begin(now, average::TASK);
+    queue.attach(hints, task, now);
+    queue.enqueue(hints, target, id, task, now);
     check_preemption(on, target, &mut queue, id);
 }
 

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use holdfast_guest::{Config, Executable, Fork, Os, Start};
+use holdfast_guest::{Config, Executable, Fork, Os, Placement, Start};
 use holdfast_sim::{Outcome, SimMachine};
 
 use crate::machine::{Setup, counter, run};
@@ -101,13 +101,56 @@ fn a_wakeup_pulls_a_task_only_to_a_cpu_with_about_as_little_to_do() {
         for wake in [Wake::Message, Wake::Semaphore] {
             // A waker that will sleep does not count.
             let here = here - u32::from(wake == Wake::Message);
-            let pulls = here == 0 || 100 * (here + 1) <= 112 * (there + 1);
+            let pulls = here == 0 || 100 * (here + 1) <= 112 * there;
             let (cpu, outcome) = woken(&setup(2, false), wake, hogs);
             assert_eq!(cpu, u32::from(!pulls), "{wake:?}, loads {here} and {there}");
             if hogs == 0 {
                 assert_eq!(counter(&outcome, "guest.migrations"), u64::from(pulls), "{wake:?}");
             }
         }
+    }
+}
+
+#[test]
+fn with_averages_an_idle_cpu_comes_first_and_then_the_load_without_the_task() {
+    // The loads are those above, of tasks that have hardly slept.
+    for hogs in 0..18_u32 {
+        let there = hogs.div_ceil(2);
+        for wake in [Wake::Message, Wake::Semaphore] {
+            let sync = wake == Wake::Message;
+            let here = 1 + hogs / 2 - u32::from(sync);
+            let pulls = match hogs {
+                0 => sync,
+                1 if sync => true,
+                _ => 100 * (here + 1) < 108 * there,
+            };
+            let mut setup = setup(2, false);
+            setup.kernel.placement = Placement::Averages;
+            let (cpu, _) = woken(&setup, wake, hogs);
+            assert_eq!(cpu, u32::from(!pulls), "{wake:?}, loads {here} and {there}");
+        }
+    }
+}
+
+#[test]
+fn a_halted_vcpu_that_seems_preempted_is_not_idle() {
+    // The host is Linux 3.3, which says so of halted vCPUs. A kernel without paravirtual locks does not ask.
+    for (placement, nopvspin, gets_an_idle_cpu) in [
+        (Placement::Counts, false, true),
+        (Placement::ReadyAverages, false, true),
+        (Placement::Averages, true, true),
+        (Placement::Averages, false, false),
+    ] {
+        let mut setup = setup(4, true);
+        setup.kernel.placement = placement;
+        setup.kernel.nopvspin = nopvspin;
+        // A hog is on the task's CPU, 1.
+        let (cpu, _) = woken(&setup, Wake::Semaphore, 1);
+        assert_eq!(
+            cpu >= 2,
+            gets_an_idle_cpu,
+            "{placement:?}, nopvspin {nopvspin}: CPU {cpu}"
+        );
     }
 }
 
@@ -125,14 +168,43 @@ fn on_a_shared_cache_a_woken_task_gets_an_idle_cpu_the_last_one_first() {
 
 #[test]
 fn a_wakeup_interrupts_the_other_cpu_only_across_caches_or_to_preempt() {
-    // Each CPU has a task with about as much CPU time as the woken one.
-    let ipis = |shared_cache| {
-        counter(
-            &woken(&setup(2, shared_cache), Wake::Semaphore, 2).1,
-            "guest.reschedule_ipis",
-        )
-    };
-    assert_eq!(ipis(false), ipis(true) + 1);
+    // A task that slept for long preempts. One that has just computed as much as the hog of its CPU does not.
+    for (computes, expected) in [(0, 0), (41 * MS, 1)] {
+        let ipis = |shared_cache| {
+            let outcome = woken_beside_a_hog(&setup(2, shared_cache), computes);
+            counter(&outcome, "guest.reschedule_ipis")
+        };
+        assert_eq!(ipis(false), ipis(true) + expected, "{computes} ns");
+    }
+}
+
+/// Wakes a task on CPU 1 from CPU 0, each with a hog, as soon as it sleeps after it has computed for `ns`.
+fn woken_beside_a_hog(setup: &Setup, ns: u64) -> Outcome {
+    let sleeps = Rc::new(RefCell::new(Vec::new()));
+    let noted = sleeps.clone();
+    run(setup, move |os, start| match start.role {
+        0 => {
+            os.wait_for_cpus();
+            os.begin();
+            for role in [SLEEPER, HOG, HOG] {
+                fork(os, role);
+            }
+            while noted.borrow().is_empty() {
+                os.sleep(MS / 10);
+            }
+            os.sleep(MS / 10);
+            send(os, Wake::Semaphore);
+            os.sleep(50 * MS);
+            os.done(None);
+        }
+        SLEEPER => {
+            os.user(ns);
+            noted.borrow_mut().push(os.cpu().0);
+            sleep_until(os, Wake::Semaphore);
+            assert_eq!(os.cpu().0, 1, "the woken task left its CPU");
+        }
+        _ => os.user(10_000 * MS),
+    })
 }
 
 /// Wakes a task that last ran on CPU 1 from CPU 0 by a message, after both have woken each other `flips` times,

@@ -210,8 +210,16 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("vm.one.guest_word", "true", &["host.policy=grace", "vm.one.vcpus=4"]),
     ("vm.one.poll_control", "true", &["vm.one.idle=haltpoll"]),
     ("vm.one.rwlocks", "queued", &[]),
-    ("vm.one.buddies", "true", &["vm.one.workload=hackbench"]),
-    ("vm.one.sleeper_credit", "true", &["vm.one.workload=hackbench"]),
+    (
+        "vm.one.placement",
+        "averages",
+        &["vm.one.workload=hackbench", "vm.one.vcpus=4"],
+    ),
+    (
+        "vm.one.migrated_credit",
+        "false",
+        &["vm.one.workload=hackbench", "vm.one.vcpus=4"],
+    ),
     (
         "vm.one.rwsem_stealing",
         "true",

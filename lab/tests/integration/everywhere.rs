@@ -298,15 +298,15 @@ fn hackbench_loses_no_message_whatever_it_goes_through() {
 fn no_task_at_a_pipe_that_wakes_one_at_a_time_is_forgotten() {
     // 40 messages fit into each of a pipe's 16 pages, so that six senders of 300 messages find it full.
     for kind in ["vm.0.hackbench.threads=true", "vm.0.hackbench.threads=false"] {
-        for buddies in ["vm.0.buddies=true", "vm.0.buddies=false"] {
+        for placement in ["vm.0.placement=averages", "vm.0.placement=counts"] {
             for set in [&["vm.0.bare_metal=true"][..], &["vm.0.shared_cache=true"], &[]] {
                 let outcome = hackbench(
                     "4-vcpus",
                     300,
-                    &[&["vm.0.exclusive_pipes=true", kind, buddies], set].concat(),
+                    &[&["vm.0.exclusive_pipes=true", kind, placement], set].concat(),
                 );
                 let messages = outcome.vms[0].counters.get("hackbench.messages");
-                assert_eq!(messages, Some(&(2 * 6 * 6 * 300)), "{kind} {buddies} {set:?}");
+                assert_eq!(messages, Some(&(2 * 6 * 6 * 300)), "{kind} {placement} {set:?}");
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Keys of guests.
 
 use holdfast_host::{Linux, VmGroup};
-use holdfast_workloads::{Idle, MmapLock, OwnerSpinning, RwLocks};
+use holdfast_workloads::{Idle, MmapLock, OwnerSpinning, Placement, RwLocks};
 
 use super::key;
 use crate::draft::{DraftVm, VCPUS_MAX};
@@ -20,6 +20,12 @@ choices!(MmapLock {
     "spinning" => MmapLock::Spinning,
     "downgrading" => MmapLock::Downgrading,
     "per-vma" => MmapLock::PerVma,
+});
+
+choices!(Placement {
+    "counts" => Placement::Counts,
+    "ready-averages" => Placement::ReadyAverages,
+    "averages" => Placement::Averages,
 });
 
 choices!(RwLocks {
@@ -86,8 +92,8 @@ pub(super) static GUEST: &[Key] = &[
         ("DraftVm.kernel", Target::Vm(|vm| Some(Slot::Choice(vm)))),
     )
     .note(
-        "It sets lock, hz, owner_spinning, rwlocks, mmap_lock, kernel_paths, ttwu_queue, wake_wide, exclusive_pipes, \
-         lock_free_calls, ipi_shorthand, wait_early_preempted, pv_eoi, pv_send_ipi, pv_tlb_flush, pv_sched_yield and \
+        "It sets lock, hz, owner_spinning, rwlocks, mmap_lock, rwsem_stealing, kernel_paths, ttwu_queue, wake_wide, \
+         placement, migrated_credit, exclusive_pipes, lock_free_calls, ipi_shorthand, wait_early_preempted, pv_eoi, pv_send_ipi, pv_tlb_flush, pv_sched_yield and \
          poll_control; these then refine it, in whatever order the file has them. It sets no task group: groups are \
          the host's, made by what starts the VMM, whatever the guest runs. cgroup = \"own-with-vcpu-groups\" is \
          libvirt; bare VMMs share the host's root group.",
@@ -160,8 +166,13 @@ pub(super) static GUEST: &[Key] = &[
     key("vm.*.fresh_memory", vm!(Flag, boot.kernel.fresh_memory)),
     key("vm.*.ttwu_queue", vm!(Flag, boot.kernel.ttwu_queue)),
     key("vm.*.wake_wide", vm!(Flag, boot.kernel.wake_wide)),
-    key("vm.*.buddies", vm!(Flag, boot.kernel.buddies)),
-    key("vm.*.sleeper_credit", vm!(Flag, boot.kernel.sleeper_credit)),
+    key("vm.*.placement", vm!(Choice, boot.kernel.placement)).note(
+        "\"counts\": by how many tasks are ready on the waker's CPU and on that where the task slept (until Linux \
+         4.1). \"ready-averages\": by averages of their loads (4.2 to 4.13). \"averages\": an idle one first, and then \
+         by averages that include sleeping tasks (4.14, 5.5). A halted vCPU does not \
+         count as idle (4.18), and an idle one puts the task on its run queue itself (5.8).",
+    ),
+    key("vm.*.migrated_credit", vm!(Flag, boot.kernel.migrated_credit)),
     key("vm.*.rwsem_stealing", vm!(Flag, boot.kernel.rwsem_stealing)),
     key("vm.*.exclusive_pipes", vm!(Flag, boot.kernel.exclusive_pipes)),
     key("vm.*.lock_free_calls", vm!(Flag, boot.kernel.lock_free_calls)),

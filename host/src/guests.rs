@@ -44,8 +44,8 @@ pub(crate) struct Guests {
     pub(crate) poll_kicks: Vec<u32>,
     /// Share of the time for which the VMM makes running vCPUs sleep, in percent.
     pub(crate) throttle_percent: u32,
-    /// A vCPU that halts, or leaves for the VMM, counts as preempted for its guest, and so does one that is preempted in
-    /// the handler of an exit. Until 5.18 (54aa83c90198, 6cd88243c7e0). Seen in 6.1 and 7.3.
+    /// A vCPU that halts, or leaves for the VMM, counts as preempted for its guest, and so does one that is preempted
+    /// in the handler of an exit. Until 5.18 (54aa83c90198, 6cd88243c7e0). Seen in 6.1 and 7.3.
     pub(crate) reports_all_leaves: bool,
     /// Faults planted by tests.
     pub(crate) planted: Planted,

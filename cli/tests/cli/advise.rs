@@ -133,7 +133,9 @@ fn as_many_copies_fit_as_there_are_pcpus_for_their_vcpus() {
         .iter()
         .filter_map(|point| point["ready_percent"]["mean"].as_f64())
         .collect();
-    assert!(ready.len() == curve.len() && ready.is_sorted(), "{described}");
+    // A few interrupts more or less are no curve.
+    let rises = ready.is_sorted_by(|fewer, more| *fewer < more + 0.1);
+    assert!(ready.len() == curve.len() && rises, "{described}");
 }
 
 #[test]

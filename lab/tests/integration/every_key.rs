@@ -200,11 +200,7 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("vm.one.numa", "[0, 0, 1, 1]", &[]),
     ("vm.one.parent", "limited", &[]),
     ("vm.one.pcid", "true", &["machine.cpu=broadwell-ep", "vm.one.vcpus=4"]),
-    (
-        "host.policy",
-        "handover",
-        &["vm.one.vcpus=4", "vm.one.lock=ticket", "machine.ple=true"],
-    ),
+    ("host.policy", "grace", &["vm.one.vcpus=4", "vm.one.lock=ticket"]),
     ("host.siblings_apart", "true", &["vm.one.vcpus=4"]),
     ("host.slices_aligned", "6 ms", &["vm.one.vcpus=4"]),
     ("vm.one.guest_word", "true", &["host.policy=grace", "vm.one.vcpus=4"]),

@@ -113,7 +113,7 @@ fn directed_yield_helps_a_broker_as_published() {
 
 #[test]
 fn avic_speeds_hackbench_up_as_published() {
-    assert_ordered("avic-hackbench", &["2-vcpus"], &["vanilla", "avic"], 0.001, 6);
+    assert_ordered("avic-hackbench", &["2-vcpus"], &["vanilla", "avic"], 0.002, 10);
 }
 
 #[test]

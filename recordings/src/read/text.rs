@@ -4,10 +4,11 @@
 //! perf script:       CPU 0/KVM  1201/1234 [003] 12345.678901234:   kvm:kvm_entry: vcpu 0, rip 0x...
 //! trace-cmd report:  CPU 0/KVM-1234       [003] 12345.678901: kvm_entry:         vcpu 0, rip 0x...
 //! tracefs:           CPU 0/KVM-1234       [003] d..2. 12345.678901: kvm_entry: vcpu 0, rip 0x...
+//! perf-prof:         CPU 0/KVM   1234 d..2 [003] 12345.678901: kvm:kvm_entry: vcpu 0, rip 0x...
 //! ```
 //!
 //! A name may have spaces and brackets: a line is recognized by its CPU in brackets that a time follows. Lines without
-//! one are not events, for instance those of a call chain.
+//! one are not events, for instance those of a call chain. Nor are comments, whose first character is `#`.
 //!
 //! Text has less than the file that it was printed from. `perf script` leaves out events that came while the CPU was
 //! in the context of a guest (`PERF_RECORD_MISC_GUEST_KERNEL`), wakeups by interrupts among them. `trace-cmd report`
@@ -73,9 +74,22 @@ fn word(text: &str) -> (&str, &str) {
     text.split_at(text.find(char::is_whitespace).unwrap_or(text.len()))
 }
 
-/// Reads what is before the CPU: `NAME-TID`, `NAME TID`, `NAME PID/TID`, perhaps with a process in parentheses.
+/// Whether a word has flags as tracefs prints them: `d..2`, `.N..`.
+fn are_flags(word: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_digit() || b".#bBdDhHlLnNpsXzZ".contains(&byte);
+    (4..=7).contains(&word.len()) && word.bytes().all(known) && !word.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Reads what is before the CPU: `NAME-TID`, `NAME TID`, `NAME TID FLAGS`, `NAME PID/TID`, perhaps with a process in
+/// parentheses.
 fn thread(text: &str) -> Option<(&str, Option<Tid>, Tid)> {
     let mut text = text.trim();
+    if let Some((before, flags)) = text.rsplit_once(char::is_whitespace)
+        && are_flags(flags)
+        && before.ends_with(|last: char| last.is_ascii_digit())
+    {
+        text = before;
+    }
     let mut process = None;
     if let Some((before, group)) = text.strip_suffix(')').and_then(|text| text.rsplit_once('(')) {
         text = before.trim_end();
@@ -104,6 +118,10 @@ fn thread(text: &str) -> Option<(&str, Option<Tid>, Tid)> {
 
 /// Finds the CPU in brackets that a time follows, at most one word of flags between them.
 fn line(text: &str) -> Option<Line<'_>> {
+    // A name is right-aligned, and shorter than its column.
+    if text.starts_with('#') {
+        return None;
+    }
     for (open, _) in text.match_indices('[') {
         let (cpu, after) = text[open + 1..].split_once(']')?;
         let Ok(cpu) = cpu.trim().parse() else { continue };
@@ -128,6 +146,19 @@ fn line(text: &str) -> Option<Line<'_>> {
         });
     }
     None
+}
+
+/// Whether a line has an event that is read, though not the words that must be before it.
+fn is_bare(text: &str) -> bool {
+    const EVENTS: [&str; 6] = [
+        "sched_switch: ",
+        "sched_waking: ",
+        "sched_wakeup: ",
+        "kvm_entry: ",
+        "kvm_exit: ",
+        "kvm_msr: ",
+    ];
+    !text.starts_with('#') && EVENTS.iter().any(|event| text.contains(event))
 }
 
 /// Whether a whole number follows the CPU: trace-cmd prints the times of most clocks so.
@@ -203,7 +234,7 @@ pub(super) fn read(input: BufReader<impl Input + 'static>) -> Result<Recording, 
         ended: false,
     };
     let mut header = Header::new(Format::Text);
-    let mut with_preface = false;
+    let (mut with_preface, mut bare) = (false, None);
     while text.offset < PREFACE_BYTES_MAX {
         if !text.fill()? {
             break;
@@ -218,9 +249,16 @@ pub(super) fn read(input: BufReader<impl Input + 'static>) -> Result<Recording, 
             let what = "text with times that have no unit (of the clocks boot, counter, x86-tsc: read the file that it was \
                         printed from)";
             return Err(ReadError::new(text.offset, Fault::Unsupported(what.into())));
+        } else if is_bare(&found) {
+            bare.get_or_insert(text.offset);
         } else {
             with_preface |= preface(&found, &mut header);
         }
+    }
+    if let Some(offset) = bare.filter(|_| !text.first) {
+        let what = "text whose events have not both a CPU in brackets and a time in seconds, as those of `perf script -F \
+                    comm,pid,tid,cpu,time,event,trace` and of `trace-cmd report` have";
+        return Err(ReadError::new(offset, Fault::Unsupported(what.into())));
     }
     if !text.first && !with_preface {
         return Err(ReadError::new(0, Fault::Foreign("text without an event")));

@@ -74,6 +74,23 @@ fn all_tools_print_the_same_events() {
     assert_eq!(recording(TRACE_CMD).header().cpus, Some(4));
 }
 
+/// What perf-prof prints: flags are before the CPU, and a date may be before all.
+#[test]
+fn flags_may_be_before_the_cpu() {
+    let text = "2021-12-12 16:11:10.214139            <...> 206966 .N.. [017] 15504452.408994: kvm:kvm_exit: reason HLT\n\
+        \u{20}2023-06-08 14:53:11.5   <idle>      0 d... [024] 15504453.0: sched:sched_switch: swapper/24:0 [120] R ==> a:9 [120]\n";
+    let found: Vec<_> = events(text).iter().map(|event| (event.thread, event.cpu)).collect();
+    assert_eq!(found, [(206_966, 17), (0, 24)]);
+    // Such words are names, too, and the number is then the thread.
+    assert_eq!(events(" 12 dd.. 77 [003] 1.0: kvm:kvm_entry: vcpu 1\n")[0].thread, 77);
+}
+
+#[test]
+fn a_comment_is_no_event() {
+    let event = "swapper     0 [002]  1.0: sched:sched_migrate_task: comm=a pid=1 prio=120 orig_cpu=1 dest_cpu=0\n";
+    assert_eq!(events(&format!("# {event} {event}")).len(), 1);
+}
+
 fn only(event: &str) -> What {
     events(&format!(" a 1 [000] 1.0: {event}\n"))[0].what
 }
@@ -274,6 +291,14 @@ fn what_is_no_recording_is_refused_by_its_kind() {
         of_boot.starts_with("at byte 7: text with times that have no unit"),
         "{of_boot}"
     );
+    for bare in [
+        "1.000000123: sched:sched_switch: prev_comm=a prev_pid=10 prev_prio=120 prev_state=R ==> next_comm=b\n",
+        "# tracer: wakeup\n bash-1994    0d..2    1us : sched_switch: prev_comm=bash prev_pid=1994\n",
+        "kvm_entry: vcpu 0, rip 0x8000\n",
+    ] {
+        let of_bare = refused(bare.as_bytes());
+        assert!(of_bare.contains("text whose events have not both a CPU"), "{of_bare}");
+    }
     let zeros = std::fs::File::open("/dev/zero").expect("Linux has it");
     assert!(read(zeros).is_err());
 }

@@ -164,12 +164,15 @@ fn compared(check: &Check) {
     for guest in &check.guests {
         let distance = |distance: Option<f64>| distance.map_or("?".to_owned(), |distance| format!("{distance:.2}"));
         note!(
-            "replay of {}: ready {:.3} s, recorded {:.3} s; {:.0} switches/s, recorded {:.0}; distance of runs {}, of waits {}{}",
+            "replay of {}: ready {:.3} s, recorded {:.3} s; {:.0} switches/s, recorded {:.0}; \
+             {:.1} moves/s, recorded {:.1}; distance of runs {}, of waits {}{}",
             guest.name,
             guest.ready_s.replayed,
             guest.ready_s.recorded,
             guest.switches_per_s.replayed,
             guest.switches_per_s.recorded,
+            guest.moves_per_s.replayed,
+            guest.moves_per_s.recorded,
             distance(guest.runs_distance),
             distance(guest.waits_distance),
             if guest.passes() { "" } else { "; not within 5 %" }

@@ -144,6 +144,13 @@ impl Repeats {
                 }
             }
             What::HaltEnd { ns, .. } => self.finish_sleep(event.thread, Some((at.saturating_sub(*ns), at))),
+            What::PollTime { vcpu, ns, .. } => {
+                if let Some(&(guest, _)) = self.places.get(&event.thread)
+                    && let Some(&number) = self.guests[guest].numbers.get(vcpu)
+                {
+                    self.guests[guest].threads[number].poll_ns = Some(*ns);
+                }
+            }
             What::Interrupt { apic, vector } => self.interrupt(event.thread, *apic, *vector, at),
             What::Ended { ended } => self.leave(*ended, Left::Dead, at),
             _ => {}
@@ -249,9 +256,29 @@ impl Repeats {
             target.seen = true;
             target.asleep = Some(begin);
         }
-        if target.asleep.is_some() {
+        if target.asleep.is_some() || target.is_halted() {
             let sender = self.places.get(&waker).filter(|place| place.0 == guest);
-            self.end_wait(guest, sender.map(|place| place.1), number, at);
+            let sender = sender.map(|place| place.1);
+            self.end_wait(guest, sender, number, at);
+            self.delay_wake(guest, sender, number, at);
+        }
+    }
+
+    /// The wake of a halted thread at `at` is that of an interrupt that its APIC took before. It goes to sleep in spite
+    /// of that, so it has looked for interrupts before: `sender` has gone as far as `at`.
+    fn delay_wake(&mut self, guest: usize, sender: Option<usize>, number: usize, at: u64) {
+        let threads = &mut self.guests[guest].threads;
+        let earlier = threads[number].wakeup.filter(|(earlier, _)| *earlier < at);
+        let (Some(sender), Some((_, Waker::Thread(wake)))) = (sender, earlier) else {
+            return;
+        };
+        let waker = &mut threads[sender];
+        let is_this = |step: &mut Step| matches!(step, Step::Wake { wait, .. } if *wait == wake);
+        if let Some(step) = waker.steps.pop_if(is_this) {
+            waker.settle(at);
+            waker.run();
+            waker.steps.push(step);
+            threads[number].wakeup = Some((at, Waker::Thread(wake)));
         }
     }
 
@@ -331,7 +358,7 @@ impl Repeats {
         };
         let wakeup = slept.map_or(thread.wakeup.take(), |slept| slept.wakeup);
         let later: Vec<_> = thread.recent.extract_if(.., |ran| ran.0 >= resumed).collect();
-        thread.cut(from);
+        thread.cut(from, wakeup.map(|(at, _)| at), resumed, slept.is_some());
         thread.run();
         let woken_at = wakeup.map_or(resumed, |(at, _)| at);
         let length = woken_at.saturating_sub(from.max(begin));
@@ -417,6 +444,7 @@ impl Repeats {
             for (number, thread) in guest.threads.into_iter().enumerate() {
                 let is_spin = |target: u32| spinning.contains(&(index, number, target as usize));
                 let (first_pcpu, tick_ns) = (thread.first_pcpu, thread.tick_ns());
+                let halt_ns = thread.halt_ns();
                 let (mut steps, spun) = spins::marked(thread.steps, &ended, is_spin);
                 repeated::settle_ticks(&mut steps);
                 threads.push(Thread {
@@ -424,6 +452,7 @@ impl Repeats {
                     steps,
                     lengths: Vec::new(),
                     tick: None,
+                    halt_ns,
                 });
                 of_threads.push(Lengths {
                     tick_ns,

@@ -65,6 +65,14 @@ pub struct Thread {
     /// The tick of its kernel, which comes while it waits in a [`Step::Woken`], too. Without it no timer does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tick: Option<Tick>,
+    /// What a halt takes the host beside its poll, in nanoseconds on a CPU: to put the thread to sleep, or to see that
+    /// the poll is over. The thread does it when it goes on, so that a wakeup meanwhile does not come before the sleep.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub halt_ns: u64,
+}
+
+fn is_nothing(ns: &u64) -> bool {
+    *ns == 0
 }
 
 /// A timer that comes at all multiples of a period.
@@ -368,6 +376,7 @@ impl<M: Machine> Image<M> {
     /// Halts until `is_over`, or a timer that is set for `until`.
     fn wait(&self, cpu: &M::Cpu, thread: usize, until: Option<u64>, is_over: impl Fn() -> bool) {
         let own = &self.threads[thread];
+        let mut halts = false;
         cpu.irq_disable();
         loop {
             // ORDERING: Acquire pairs with the Release of `wake`. A wake after it sends its interrupt later, which ends
@@ -383,8 +392,13 @@ impl<M: Machine> Image<M> {
             cpu.halt_unmasked();
             cpu.irq_disable();
             cpu.executing(Mode::Kernel);
+            halts = true;
         }
         cpu.irq_enable();
+        let takes_ns = self.script.get(thread).map_or(0, |thread| thread.halt_ns);
+        if halts && takes_ns > 0 {
+            self.run(cpu, takes_ns);
+        }
     }
 }
 

@@ -10,6 +10,8 @@ const TIMER_VECTORS: [u8; 2] = [0xec, 0xef];
 /// Vectors of devices, from `FIRST_EXTERNAL_VECTOR` on and below those of Linux itself.
 const DEVICE_VECTORS: std::ops::Range<u8> = 0x20..0xec;
 
+/// Fewest halts whose mean says something.
+const HALTS_MIN: u64 = 100;
 /// Fewest timer interrupts that say something of a tick.
 const TIMERS_MIN: usize = 100;
 
@@ -39,6 +41,10 @@ pub(super) struct Followed {
     pub slept: Option<Slept>,
     /// The reason of the exit that is being handled, with the vendor's number.
     pub exit: Option<(u32, u32)>,
+    /// For how many ns the host polls before the thread sleeps, if known.
+    pub poll_ns: Option<u64>,
+    /// What halts took the host on CPUs beside polls, in ns, and their number.
+    pub halts: (u64, u64),
     /// It has waited since that exit.
     pub has_waited: bool,
     /// The last interrupt for it since its last entry.
@@ -133,13 +139,34 @@ impl Followed {
             .sum::<u64>();
     }
 
-    /// Drops its time on CPUs after `at`, which is that of a poll.
-    pub fn cut(&mut self, at: u64) {
+    /// Drops its time on CPUs after `at`, when a halt began that ended at `woken`. Notes what the host did meanwhile
+    /// beside a poll: it put the thread to sleep (`has_slept`), or was late to see that the poll was over.
+    pub fn cut(&mut self, at: u64, woken: Option<u64>, resumed: u64, has_slept: bool) {
+        let current = self.on_cpu.map(|since| (since, resumed));
+        let on_cpu_since = |begin: u64| -> u64 {
+            let intervals = self.recent.iter().copied().chain(current);
+            intervals.map(|(from, to)| to.saturating_sub(from.max(begin))).sum()
+        };
+        let took = match has_slept {
+            true => self.poll_ns.and_then(|poll_ns| on_cpu_since(at).checked_sub(poll_ns)),
+            false => woken.map(|woken| on_cpu_since(woken.max(at))),
+        };
+        if let Some(took) = took {
+            self.halts = (self.halts.0 + took, self.halts.1 + 1);
+        }
         if let Some(since) = self.on_cpu {
             self.recent.push((since, u64::MAX));
         }
         let before = self.recent.drain(..).map(|(from, to)| to.min(at).saturating_sub(from));
         self.ran_ns += before.sum::<u64>();
+    }
+
+    /// Returns what a halt takes the host beside polls, the mean in ns; 0 if that is known of a few only.
+    pub fn halt_ns(&self) -> u64 {
+        match self.halts {
+            (_, ..HALTS_MIN) => 0,
+            (ns, halts) => ns / halts,
+        }
     }
 
     /// Writes its time on CPUs down.

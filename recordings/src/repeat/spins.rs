@@ -141,8 +141,9 @@ pub(super) fn marked(steps: Vec<Step>, ended: &[Option<u32>], is_spin: impl Fn(u
                     continue;
                 };
                 let mut length = 0;
-                while let Some(Step::Run(ns)) = kept.pop_if(|step| matches!(step, Step::Run(_))) {
-                    length += ns;
+                // Its exits meanwhile, for its timer, are a part of the spin.
+                while let Some(step) = kept.pop_if(|step| matches!(step, Step::Run(_) | Step::Exit)) {
+                    length += if let Step::Run(ns) = step { ns } else { 0 };
                 }
                 spun.push(length);
                 kept.push(Step::Spin { thread, wait });

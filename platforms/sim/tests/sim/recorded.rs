@@ -243,6 +243,22 @@ fn ticks_come_while_a_thread_waits_for_another_one() {
     assert_eq!(of(every(0)), none, "no period is no tick");
 }
 
+/// A halt takes the host time, which is the thread's. A wait that is over before it begins is no halt.
+#[test]
+fn halts_take_time_and_waits_without_one_do_not() {
+    let of = |halt_ns: u64, wakes_at: u64| {
+        let waits = Thread {
+            halt_ns,
+            ..thread(vec![Step::Run(1_000_000), Step::Woken, Step::After(1_000_000)])
+        };
+        let wakes = thread(vec![Step::Run(wakes_at), Step::Wake { thread: 0, wait: 0 }]);
+        useful(&repeat(&[waits, wakes], 2, 0))
+    };
+    let (late, early) = (2_000_000, 500_000);
+    assert!((of(100_000, late) - of(0, late)).abs_diff(2 * 100_000) < 10_000);
+    assert!((of(100_000, early) - of(0, early)).abs_diff(100_000) < 10_000);
+}
+
 /// A thread that is through before the recording has ended goes on as before: it waits for the same share of the time.
 #[test]
 fn a_thread_that_is_through_does_its_steps_again() {

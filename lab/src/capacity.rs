@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::draws::Draws;
 use crate::plan::Plan;
+use crate::replay::idle_exits_ns;
 use crate::run::Outcomes;
 
 /// Schema of a capacity.
@@ -53,11 +54,17 @@ pub struct Point {
 }
 
 impl Point {
-    /// Returns the point of `copies` of `vm`, whose runs are `outcomes` of the only cell of `plan`.
+    /// Returns the point of `copies` of `vm`, whose runs are `outcomes` of the only cell of `plan`. The host needs
+    /// `idle_exit_ns` to leave idle, if it was recorded.
     ///
     /// # Errors
     /// Returns what a run failed with. `Ok(None)`: a run was called off.
-    pub fn of(plan: &Plan, outcomes: &Outcomes, vm: &str, copies: usize) -> Result<Option<Point>, String> {
+    pub fn of(
+        plan: &Plan,
+        outcomes: &Outcomes,
+        (vm, copies): (&str, usize),
+        idle_exit_ns: Option<u64>,
+    ) -> Result<Option<Point>, String> {
         let cell = &plan.cells[0].config;
         let is_copy = |name: &str| name.strip_prefix(vm).is_some_and(|rest| rest.starts_with('-'));
         let vcpus: u32 = cell.vms.iter().filter(|vm| is_copy(&vm.name)).map(|vm| vm.vcpus).sum();
@@ -74,7 +81,8 @@ impl Point {
                     .filter_map(move |vm| vm.counters.get(name))
                     .map(|value| *value as f64)
             };
-            let waited: f64 = counter("ready_ns").sum();
+            let late: f64 = own().map(|vm| idle_exits_ns(vm, idle_exit_ns)).sum();
+            let waited = counter("ready_ns").sum::<f64>() + late;
             ready.push(waited / (waited + counter("cpu_time_ns").sum::<f64>()).max(1.0) * 100.0);
             let times: Vec<f64> = counter("operation_p99_ns").map(|ns| ns / 1e6).collect();
             p99.extend((!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64));

@@ -41,11 +41,12 @@ pub fn capacity(args: &CapacityArgs) -> Result<Done> {
     let Some(kind) = kind(args)? else {
         return Ok(Done::Interrupted);
     };
+    let idle_exit_ns = kind.recorded.as_ref().and_then(|kind| kind.idle_exit_ns);
     let mut plan = None;
     let run = |copies: usize| -> Result<Option<Point>> {
         let plan = plan.insert(planned(args, &kind, copies)?);
         let outcomes = experiment::execute(plan, args.jobs.count())?;
-        let point = Point::of(plan, &outcomes, &kind.vm, copies).map_err(Error::Failed)?;
+        let point = Point::of(plan, &outcomes, (&kind.vm, copies), idle_exit_ns).map_err(Error::Failed)?;
         if let Some(point) = &point
             && point.figure(budget).is_none()
         {

@@ -108,6 +108,8 @@ pub struct Kind {
     replay: Replay,
     /// The name of the guest in its experiment.
     pub name: String,
+    /// What its host needs to leave idle, the mean in ns, if recorded.
+    pub idle_exit_ns: Option<u64>,
 }
 
 impl Kind {
@@ -129,6 +131,7 @@ impl Kind {
         Some(Kind {
             replay: Replay::new(NAME, &account, &repeated, &reading),
             name,
+            idle_exit_ns: account.idle_exit_ns,
         })
     }
 

@@ -7,7 +7,7 @@ use super::proposal::{Effort, Proposal};
 use super::replays::{AS_RECORDED, Replays};
 use crate::draws::Draws;
 use crate::plan::Plan;
-use crate::replay::{Check, SHARE, SHARE_OF_WANTED};
+use crate::replay::{Check, SHARE, SHARE_OF_WANTED, idle_exits_ns};
 use crate::run::Outcomes;
 
 /// Share of the wanted CPU time up to which ready vCPUs have enough pCPUs, in percent: VMware's and KubeVirt's users
@@ -64,13 +64,7 @@ pub struct Knee {
     pub fits: Option<usize>,
 }
 
-/// A way out of idle of up to so many ns costs a woken vCPU nothing worth a word.
-const IDLE_EXIT_NS: u64 = 10_000;
-
 /// Ready time in ms per 20 s, and time on pCPUs in s, of a VM in one replay of the recording with this `account`.
-///
-/// A replay lets a woken vCPU have an idle pCPU nearly at once. On the recorded host it was ready for the mean of the
-/// recorded times, each time that it had slept.
 fn of_run(
     plan: &Plan,
     outcomes: &Outcomes,
@@ -82,10 +76,7 @@ fn of_run(
     let cell = plan.cells.iter().position(|cell| cell.variant == variant)?;
     let outcome = outcomes.get(cell, seed)?.as_ref().ok()?;
     let vm = outcome.vms.iter().find(|found| found.name == vm)?;
-    let counter = |name: &str| vm.counters.get(name).map_or(0.0, |count| *count as f64);
-    let slept = (counter("halt_exits") - counter("halt_successful_poll")).max(0.0);
-    let late_ns = account.idle_exit_ns.filter(|ns| *ns >= IDLE_EXIT_NS).unwrap_or(0) as f64;
-    let ready_ns = *vm.counters.get("ready_ns")? as f64 + slept * late_ns;
+    let ready_ns = *vm.counters.get("ready_ns")? as f64 + idle_exits_ns(vm, account.idle_exit_ns);
     let ready = ready_ns / account.length_ns.max(1) as f64 * 20_000.0;
     // A VM that is removed is not measured.
     vm.elapsed_ns?;

@@ -27,7 +27,7 @@ use holdfast_sim::{CallOff, Config, Failure};
 use holdfast_workloads::{RecordedHost, Workload};
 
 pub use check::{Check, GuestCheck, Pair, SHARE, SHARE_OF_WANTED, VcpuCheck, check};
-pub use costs::forgive;
+pub use costs::{forgive, idle_exits_ns};
 pub use events::events;
 pub use experiment::{EXPECTED, HOST_THREADS, experiment, fill, listed};
 pub use folder::{File, recording};

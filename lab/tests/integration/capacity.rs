@@ -63,7 +63,7 @@ fn found(workload: &str, scale: f64) -> usize {
             call_off: &CallOff::new(),
             progress: &|_| (),
         };
-        Point::of(&plan, &run::run(&plan, execution), VM, copies)
+        Point::of(&plan, &run::run(&plan, execution), (VM, copies), None)
     };
     let capacity = search(VM, Budget::ReadyPercent(BUDGET), MOST, point).unwrap_or_else(|error| panic!("{error}"));
     capacity.expect("it was not called off").fits

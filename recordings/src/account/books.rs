@@ -241,9 +241,9 @@ impl Books {
         if let [(Occupant::Idle, ns)] = behind
             && waker.is_some()
             && ran
-            && *ns < IDLE_LONG
         {
-            add(&mut tally.idle_exits, 1, *ns);
+            let is_long = *ns >= IDLE_LONG;
+            add(&mut tally.idle_exits[usize::from(is_long)], 1, *ns);
         }
         if until_exit > 0 {
             add(&mut tally.until_exit, 1, until_exit);

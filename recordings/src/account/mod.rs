@@ -96,7 +96,7 @@ pub fn of(books: &Books, follower: &Follower, beside: &Beside) -> Account {
                 .map(|(thread, count, ns)| (maker.thread(&thread), count, ns)),
         ),
         others: Vec::new(),
-        idle_exit_ns: idle_exit(books),
+        idle_exit_ns: idle_exit(books, beside),
         cpus: books.cpus.iter().map(|(cpu, book)| of_cpu(*cpu, book)).collect(),
         places: beside.places.clone(),
         worst,
@@ -110,8 +110,15 @@ pub fn of(books: &Books, follower: &Follower, beside: &Beside) -> Account {
 /// Fewest wakeups of vCPUs on idle pCPUs that say something of the way out of idle.
 const IDLE_EXITS_MIN: u64 = 20;
 
-fn idle_exit(books: &Books) -> Option<u64> {
-    let sums = books.vcpus.iter().map(|book| book.tally.idle_exits);
+/// Returns the mean time from wakeups on idle pCPUs until these are used, in ns. Where a quota may throttle, long waits
+/// are no ways out of idle.
+fn idle_exit(books: &Books, beside: &Beside) -> Option<u64> {
+    let sums = books.vcpus.iter().flat_map(|book| {
+        let files = book.process.and_then(|process| beside.vms.get(&process));
+        let throttles = files.is_none_or(|files| files.quota != Some(None));
+        let [short, long] = book.tally.idle_exits;
+        [short].into_iter().chain((!throttles).then_some(long))
+    });
     let (count, ns) = sums.fold((0, 0_u64), |sum, (count, ns)| (sum.0 + count, sum.1.saturating_add(ns)));
     (count >= IDLE_EXITS_MIN).then(|| ns / count)
 }

@@ -105,8 +105,9 @@ pub struct Tally {
     pub behind_idle: u64,
     /// Of that, in waits with at least a millisecond of it.
     pub behind_idle_long: u64,
-    /// Waits of woken vCPUs for a pCPU that idled, and their time in ns; without those that look like throttling.
-    pub idle_exits: Sum,
+    /// Waits of woken vCPUs for a pCPU that idled, and their time in ns: those of less than a millisecond, and others,
+    /// which look like throttling.
+    pub idle_exits: [Sum; 2],
     /// Waiting time in which what had the pCPU is not known, in ns.
     pub behind_unknown: u64,
     /// Waits in which a vCPU stayed in its guest and gave up the pCPU at its first exit, and their time up to it in ns.
@@ -175,9 +176,11 @@ impl Tally {
             let _ = self.wakes.get_or_insert_with(histogram).add(wakes);
         }
         self.exits.merge(&other.exits);
+        let [short, long] = &mut self.idle_exits;
         for (sum, pair) in [
             (&mut self.until_exit, other.until_exit),
-            (&mut self.idle_exits, other.idle_exits),
+            (short, other.idle_exits[0]),
+            (long, other.idle_exits[1]),
             (&mut self.pauses, other.pauses),
             (&mut self.polls_won, other.polls_won),
             (&mut self.polls_paid, other.polls_paid),

@@ -350,10 +350,10 @@ fn a_throttled_vcpu_waits_for_its_quota_and_not_for_an_idle_pcpu() {
     );
 }
 
-/// What looks like throttling, and a few wakeups, say nothing of it.
+/// A few wakeups say nothing of it, and neither does what looks like throttling where a quota may throttle.
 #[test]
 fn the_way_out_of_idle_is_that_of_woken_vcpus_on_idle_pcpus() {
-    let of = |wakeups: u64, late: u64| {
+    let of = |wakeups: u64, late: u64, quota: Option<Option<f64>>| {
         let mut host = running();
         for number in 0..wakeups {
             let at = 10_000 + number * (10_000 + late);
@@ -363,9 +363,18 @@ fn the_way_out_of_idle_is_that_of_woken_vcpus_on_idle_pcpus() {
             host.switch(at + 1_000 + late, 0, Left::Asleep, A);
             host.entry(at + 1_050 + late, 0);
         }
-        account(host.events.clone(), &Beside::default()).idle_exit_ns
+        let mut beside = Beside::default();
+        beside.processes.insert(A, 7);
+        let files = VmFiles {
+            quota,
+            ..VmFiles::default()
+        };
+        beside.vms.insert(7, files);
+        account(host.events.clone(), &beside).idle_exit_ns
     };
-    assert_eq!(of(20, 300), Some(300));
-    assert_eq!(of(19, 300), None);
-    assert_eq!(of(40, 2_000_000), None);
+    assert_eq!(of(20, 300, None), Some(300));
+    assert_eq!(of(19, 300, None), None);
+    assert_eq!(of(40, 2_000_000, None), None);
+    assert_eq!(of(40, 2_000_000, Some(Some(0.5))), None);
+    assert_eq!(of(40, 2_000_000, Some(None)), Some(2_000_000));
 }

@@ -115,7 +115,8 @@ impl Follower {
     /// Takes the next event. Steps go to `sink`.
     pub fn follow(&mut self, event: &Event, sink: &mut impl Sink) {
         self.seen.events += 1;
-        if event.cpu >= CPUS_MAX {
+        // perf names threads that are there already on no CPU.
+        if event.cpu >= CPUS_MAX && !matches!(event.what, What::Named { .. }) {
             self.faults.ignored += 1;
             return;
         }

@@ -320,6 +320,17 @@ fn a_name_that_comes_later_makes_a_vcpu_from_then_on() {
     assert_eq!(steps.states(0), [(State::Running, 500)]);
 }
 
+/// So perf names threads that were there before its recording.
+#[test]
+fn a_thread_is_named_on_no_pcpu() {
+    let mut host = running();
+    let (named, process, name) = (A, Some(77), Name::from("CPU 0/KVM"));
+    host.event(1000, u32::MAX, What::Named { named, process, name });
+    host.switch(1500, 0, Left::Ready, CC);
+    let account = account(host.events.clone(), &Beside::default());
+    assert_eq!((account.vms[0].process, account.faults.ignored), (Some(77), 0));
+}
+
 /// The pCPU idles, and then runs another thread, while the only vCPU is ready.
 #[test]
 fn a_throttled_vcpu_waits_for_its_quota_and_not_for_an_idle_pcpu() {

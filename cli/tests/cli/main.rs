@@ -16,6 +16,7 @@ mod new;
 mod output;
 #[cfg(feature = "real-host")]
 mod real_host;
+mod recorded_hosts;
 mod report;
 mod runs;
 mod shipped;

@@ -32,6 +32,8 @@ pub enum ImportError {
     Recording(PathBuf, ReadError),
     /// The recording has no event.
     NoEvent(PathBuf),
+    /// The recording has no vCPU.
+    NoVcpu(PathBuf),
     /// It is not known which vCPUs are of one VM.
     UnknownVms(PathBuf),
     /// A file that should explain the recording cannot be understood, for this reason.
@@ -55,6 +57,7 @@ impl fmt::Display for ImportError {
             ),
             ImportError::Beside(path, why) => write!(f, "{}: {why}", path.display()),
             ImportError::Recording(path, error) => write!(f, "{}: {error}", path.display()),
+            ImportError::NoVcpu(path) => write!(f, "{}: no vCPU in it", path.display()),
             ImportError::UnknownVms(path) => write!(
                 f,
                 "{}: it is not known which vCPUs are of one VM; give a folder with a copy of /proc, or a recording of perf",
@@ -251,10 +254,14 @@ impl Import {
     /// Reads the recording again, and returns what its vCPUs did, and the threads of the host that had most time.
     ///
     /// # Errors
-    /// As [`Import::account`]; and [`ImportError::UnknownVms`] if it is not known which vCPUs are of one VM.
+    /// As [`Import::account`]; [`ImportError::NoVcpu`] if there is none; and [`ImportError::UnknownVms`] if it is not
+    /// known which vCPUs are of one VM.
     pub fn repeats(&self, imported: &Imported) -> Result<Repeated, ImportError> {
         let account = &imported.account;
-        if account.vms.is_empty() || account.vms.iter().any(|vm| vm.process.is_none()) {
+        if account.vms.is_empty() {
+            return Err(ImportError::NoVcpu(self.recording.clone()));
+        }
+        if account.vms.iter().any(|vm| vm.process.is_none()) {
             return Err(ImportError::UnknownVms(self.recording.clone()));
         }
         let guests: Vec<(String, Vec<Tid>)> = (guest_names(account).into_iter().zip(&account.vms))

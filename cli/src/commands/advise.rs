@@ -33,7 +33,7 @@ fn advice(args: &AdviseArgs) -> Result<Option<Advice>> {
     let proposals = advise::proposals(account);
     let repeated = match recording.repeated() {
         Ok(repeated) => repeated,
-        Err(error @ ImportError::UnknownVms(_)) => {
+        Err(error @ (ImportError::NoVcpu(_) | ImportError::UnknownVms(_))) => {
             return Ok(Some(Advice::unmeasured(account, proposals, Err(error.to_string()))));
         }
         Err(error) => return Err(import::refused(error)),

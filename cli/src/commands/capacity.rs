@@ -110,9 +110,9 @@ fn recorded(args: &CapacityArgs) -> Result<Option<Kind>> {
         return Ok(None);
     };
     let account = recording.account();
+    let repeated = recording.repeated().map_err(import::refused)?;
     let known: Vec<String> = account.vms.iter().map(|vm| vm.name.clone()).collect();
     let vm = chosen(args, &known)?;
-    let repeated = recording.repeated().map_err(import::refused)?;
     let reading = match recording.checked(&repeated)? {
         None => return Ok(None),
         Some(Err(error)) => {

@@ -11,6 +11,10 @@ use crate::import::taking_turns;
 /// A recording without processes, as trace-cmd writes it.
 const TRACE_CMD: &str = "../recordings/tests/files/6.1-trace-cmd.txt";
 
+/// A recording of a host without guests.
+const NO_VCPU: &str = " a 1/1 [000] 1.0: sched:sched_switch: prev_comm=a prev_pid=1 prev_prio=120 prev_state=R ==> \
+                       next_comm=b next_pid=2 next_prio=120\n";
+
 fn ran(folder: &Path, turns: (u64, u64), arguments: &[&str]) -> Ran {
     fs::write(folder.join("trace.txt"), taking_turns(turns.0, turns.1)).expect("a new file");
     holdfast_in(folder, &[arguments, &["--quiet"]].concat())
@@ -98,6 +102,20 @@ fn a_replay_that_does_not_give_the_recording_back_measures_nothing() {
 }
 
 #[test]
+fn a_host_without_guests_needs_no_advice() {
+    let folder = scratch();
+    fs::write(folder.path().join("host.txt"), NO_VCPU).expect("a new file");
+    let ran = holdfast_in(folder.path(), &["advise", "host.txt", "--quiet"]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(ran.out.starts_with("No vCPU was found"), "{}", ran.out);
+    assert!(
+        ran.out.contains("No replay: host.txt: no vCPU in it. Nothing below"),
+        "{}",
+        ran.out
+    );
+}
+
+#[test]
 fn as_many_copies_fit_as_there_are_pcpus_for_their_vcpus() {
     let folder = scratch();
     let recorded = ran(
@@ -143,6 +161,7 @@ fn what_cannot_be_answered_is_refused() {
     let folder = scratch();
     fs::write(folder.path().join("trace.txt"), taking_turns(4000, 4000)).expect("a new file");
     fs::write(folder.path().join("empty"), "").expect("a new file");
+    fs::write(folder.path().join("host.txt"), NO_VCPU).expect("a new file");
     for (arguments, why) in [
         (
             &["advise", "empty"][..],
@@ -159,6 +178,7 @@ fn what_cannot_be_answered_is_refused() {
             &["capacity", "trace.txt", "--vm", "web"],
             "found \"web\", expected one of",
         ),
+        (&["capacity", "host.txt", "--vm", "web"], "host.txt: no vCPU in it"),
         (
             &["capacity", "kernbench-overcommit", "--vm", "biuld"],
             "found \"biuld\", expected",

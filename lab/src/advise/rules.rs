@@ -378,11 +378,14 @@ fn too_many(facts: &Facts<'_>) -> Vec<Proposal> {
         shares / 100.0 * vm.figure("recorded_s") / length_s
     };
     let seen = |vm: &Vm<'_>| {
+        let has = match vm.account.vcpus.len() {
+            1 => "1 vCPU".to_owned(),
+            more => format!("{more} vCPUs"),
+        };
         format!(
-            "{vcpus} vCPUs on {pcpus} pCPUs, which idle {:.0} % of the time; {} has {} vCPUs and had {:.1} pCPUs",
+            "{vcpus} vCPUs on {pcpus} pCPUs, which idle {:.0} % of the time; {} has {has} and had {:.1} pCPUs",
             facts.idle(),
             vm.account.name,
-            vm.account.vcpus.len(),
             had(vm)
         )
     };

@@ -209,45 +209,54 @@ pub fn host(account: &Account) -> Sheet {
     sheet
 }
 
+/// Returns a number with the words for one, or for more.
+fn counted(count: impl Into<u64>, one: &str, more: &str) -> String {
+    match count.into() {
+        1 => format!("1 {one}"),
+        count => format!("{count} {more}"),
+    }
+}
+
 /// Returns what was wrong with the recording, each in a sentence.
 pub fn warnings(account: &Account) -> Vec<String> {
     let faults = &account.faults;
     let mut warnings = Vec::new();
     if faults.gaps > 0 {
         let lost = match faults.lost_events {
-            0 => "events".to_owned(),
-            lost => format!("{lost} events"),
+            0 => "events are".to_owned(),
+            lost => counted(lost, "event is", "events are"),
         };
         warnings.push(format!(
-            "{lost} are missing in {} places: larger buffers lose fewer",
-            faults.gaps
+            "{lost} missing in {}: larger buffers lose fewer",
+            counted(faults.gaps, "place", "places")
         ));
     }
     if faults.clock_back > 0 {
-        warnings.push(format!("the clock went back {} times", faults.clock_back));
+        warnings.push(format!(
+            "the clock went back {}",
+            counted(faults.clock_back, "time", "times")
+        ));
     }
     if faults.clock_ahead > 0 {
-        let times = faults.clock_ahead;
+        let times = counted(faults.clock_ahead, "time", "times");
         warnings.push(format!(
-            "there was no event for more than 5 s, {times} times: that time is not known"
+            "there was no event for more than 5 s, {times}: that time is not known"
         ));
     }
     if faults.contradictions > 0 {
-        let times = faults.contradictions;
-        warnings.push(format!(
-            "{times} events contradict what was known before them: the time between is not known"
-        ));
+        let events = counted(faults.contradictions, "event contradicts", "events contradict");
+        warnings.push(format!("{events} what was known before: the time between is not known"));
     }
     if faults.ignored > 0 {
         warnings.push(format!(
-            "{} events were ignored: impossible CPUs, or too many vCPUs",
-            faults.ignored
+            "{} ignored: impossible CPUs, or too many vCPUs",
+            counted(faults.ignored, "event was", "events were")
         ));
     }
     if account.names_without_entry > 0 {
-        let threads = account.names_without_entry;
+        let threads = counted(account.names_without_entry, "thread has", "threads have");
         warnings.push(format!(
-            "{threads} threads have the name of a vCPU and did not run, or entered no guest: they are not counted"
+            "{threads} the name of a vCPU and did not run, or entered no guest: not counted"
         ));
     }
     if account.vms.iter().any(|vm| vm.process.is_none()) {

@@ -15,6 +15,16 @@ pub enum Effort {
     Fewer,
 }
 
+/// What a remedy is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Less CPU ready, of all VMs together.
+    CpuReady,
+    /// Less time from a wakeup to a pCPU. Others wait instead, so that the sum of CPU ready need not change.
+    WakeToRun,
+}
+
 /// A remedy that a rule proposes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Proposal {
@@ -32,6 +42,8 @@ pub struct Proposal {
     pub at_most_ms_per_20s: Option<f64>,
     /// What it asks for.
     pub effort: Effort,
+    /// What it is for.
+    pub measure: Measure,
     /// Keys that the replay changes, with values as experiments have them; empty if no replay can answer.
     pub set: Vec<(String, String)>,
     /// The command that applies it.

@@ -8,7 +8,7 @@ use holdfast_recordings::account::Account;
 use holdfast_recordings::import::guest_names;
 use holdfast_recordings::repeat::{Reading, Repeated};
 
-use super::proposal::{Effort, Proposal};
+use super::proposal::{Effort, Measure, Proposal};
 use crate::diagnostic::Problems;
 use crate::experiment::Experiment;
 use crate::options::Options;
@@ -44,9 +44,12 @@ impl Replays {
             // Writing to a string cannot fail.
             let _ = write!(replay.text, "\n[[variants]]\nname = {name:?}\nset = {{ {set} }}\n");
         };
+        // A wait of recorded length ends with a timer, which interrupts the pCPU: not even lazy preemption delays it.
+        let is_timed = !replay.reading.timed.is_empty();
         let variants = (proposals.iter().enumerate()).map(|(at, proposal)| {
             let name = format!("{}-{}", proposal.rule, at + 1);
-            (!proposal.set.is_empty()).then(|| {
+            let can_tell = proposal.measure != Measure::WakeToRun || !is_timed;
+            (can_tell && !proposal.set.is_empty()).then(|| {
                 add(&name, &proposal.set);
                 name
             })

@@ -4,7 +4,7 @@ use holdfast_recordings::account::Basis;
 use holdfast_recordings::hosts::list;
 
 use super::facts::{Facts, READY, Vm};
-use super::proposal::{Effort, Proposal};
+use super::proposal::{Effort, Measure, Proposal};
 use super::spins::{no_pv_locks, pause_window};
 use crate::replay::{HOST_THREADS, listed};
 
@@ -92,6 +92,7 @@ fn quota(facts: &Facts<'_>) -> Vec<Proposal> {
             basis: vm.basis("throttled_percent"),
             at_most_ms_per_20s: Some(vm.ready_ms()),
             effort: mistake(!polls_quota_away(facts, vm)),
+            measure: Measure::CpuReady,
             set,
             apply: vm.write_group(file, value),
             undo,
@@ -159,6 +160,7 @@ fn own_threads(facts: &Facts<'_>) -> Vec<Proposal> {
             basis: vm.basis("behind_own_threads_percent"),
             at_most_ms_per_20s: Some(vm.ready_ms() * share / 100.0),
             effort: mistake(vm.are_confined(&pcpus)),
+            measure: Measure::CpuReady,
             set: repinned(facts, vm, &pcpus, &others),
             apply: vm.pin_own_threads(&others),
             undo: vm.pin_own_threads(&before.unwrap_or(pcpus)),
@@ -220,6 +222,7 @@ fn siblings(facts: &Facts<'_>) -> Vec<Proposal> {
             basis: vm.basis("behind_siblings_percent"),
             at_most_ms_per_20s: Some(vm.ready_ms() * share / 100.0),
             effort: mistake(are_stacked),
+            measure: Measure::CpuReady,
             set: vec![(key(vm, "affinity"), affinity(&sets))],
             apply: vm.pin(&sets),
             undo: vm.pin(&before),
@@ -274,6 +277,7 @@ fn polling(facts: &Facts<'_>) -> Vec<Proposal> {
         // The time in which a quota is spent is no bound of the time for which it throttles.
         at_most_ms_per_20s: Some(if spent.is_empty() { paid } else { facts.ready_ms() }),
         effort: mistake(is_mistake),
+        measure: Measure::CpuReady,
         set: vec![("host.halt_poll".to_owned(), format!("\"{ns} ns\""))],
         apply: format!("echo {ns} > {file}"),
         undo: format!("echo {now} > {file}"),
@@ -314,6 +318,7 @@ fn lazy_preemption(facts: &Facts<'_>) -> Vec<Proposal> {
         basis: first.basis("until_exit_percent"),
         at_most_ms_per_20s: Some(ms),
         effort: Effort::Mistake,
+        measure: Measure::WakeToRun,
         set: vec![("host.preempt".to_owned(), "\"full\"".to_owned())],
         apply: format!("echo full > {file} (or boot with preempt=full)"),
         undo: format!("echo lazy > {file}"),
@@ -349,6 +354,7 @@ fn interrupts(facts: &Facts<'_>) -> Vec<Proposal> {
             basis: Basis::Inferred,
             at_most_ms_per_20s: Some(ms),
             effort: Effort::Setting,
+            measure: Measure::CpuReady,
             set: Vec::new(),
             apply:
                 "kvm_intel enable_apicv=1 or kvm_amd avic=1; kernel_irqchip=split, no PIT reinjection, no Hyper-V SynIC"
@@ -397,6 +403,7 @@ fn too_many(facts: &Facts<'_>) -> Vec<Proposal> {
         basis: vm.basis("ready_of_wanted_percent"),
         at_most_ms_per_20s: Some(facts.ready_ms() - vm.ready_ms()),
         effort: Effort::Fewer,
+        measure: Measure::CpuReady,
         set: vec![(key(vm, "until"), "\"1 us\"".to_owned())],
         apply: vm.migrate("THIS", "OTHER"),
         undo: vm.migrate("OTHER", "THIS"),
@@ -414,6 +421,7 @@ fn too_many(facts: &Facts<'_>) -> Vec<Proposal> {
             basis: Basis::Inferred,
             at_most_ms_per_20s: Some(vm.ready_ms() * (1.0 - enough as f64 / has as f64)),
             effort: Effort::Fewer,
+            measure: Measure::CpuReady,
             set: Vec::new(),
             apply: vm.set_vcpus(enough),
             undo: vm.set_vcpus(has),

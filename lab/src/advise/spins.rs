@@ -4,7 +4,7 @@ use holdfast_recordings::account::Basis;
 use holdfast_recordings::hosts::Feature;
 
 use super::facts::{Facts, Vm};
-use super::proposal::{Effort, Proposal};
+use super::proposal::{Effort, Measure, Proposal};
 
 /// Pause exits of a vCPU per second from which on they are worth advice.
 const PAUSES: f64 = 20.0;
@@ -75,6 +75,7 @@ pub(super) fn no_pv_locks(facts: &Facts<'_>) -> Vec<Proposal> {
             // Spins that are shorter than the pause window are in no account.
             at_most_ms_per_20s: None,
             effort: Effort::Mistake,
+            measure: Measure::CpuReady,
             set: Vec::new(),
             apply,
             undo,
@@ -105,6 +106,7 @@ pub(super) fn pause_window(facts: &Facts<'_>) -> Vec<Proposal> {
             // A window shortens a spin, and does not end it.
             at_most_ms_per_20s: None,
             effort: Effort::Setting,
+            measure: Measure::CpuReady,
             set: Vec::new(),
             apply: "reload kvm_intel with ple_window=2048 ple_window_grow=0 (kvm_amd: pause_filter_count)".to_owned(),
             undo: "reload it without these options".to_owned(),

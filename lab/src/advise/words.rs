@@ -3,6 +3,8 @@
 use holdfast_recordings::account::Basis;
 
 use super::advice::Advice;
+use super::proposal::Measure;
+use super::wakes::WakeGain;
 use super::worth::{ENOUGH, Gain, GuestGain, Knee, Outcome};
 
 /// Columns of the text.
@@ -25,7 +27,7 @@ pub fn words(advice: &Advice) -> String {
     let (helping, idle): (Vec<&Outcome>, Vec<&Outcome>) = shown.into_iter().partition(|outcome| outcome.helps());
     for (number, outcome) in (1..).zip(helping.iter().take(DESCRIBED)) {
         text.push('\n');
-        text += &described(number, outcome);
+        text += &described(number, outcome, advice.passes);
     }
     let mut lines: Vec<String> = (helping.iter().skip(DESCRIBED))
         .map(|outcome| format!("Less: {}", line(outcome)))
@@ -68,7 +70,7 @@ fn replay(advice: &Advice) -> String {
     format!("{begin}. CPU ready in ms per 20 s, recorded and replayed: {guests}.")
 }
 
-fn described(number: usize, outcome: &Outcome) -> String {
+fn described(number: usize, outcome: &Outcome, passes: bool) -> String {
     let proposal = &outcome.proposal;
     let mut text = wrapped(&format!("{number}. "), &capital(&proposal.remedy), false);
     let inferred = if proposal.basis == Basis::Known {
@@ -79,7 +81,11 @@ fn described(number: usize, outcome: &Outcome) -> String {
     text += &wrapped("   why    ", &format!("{inferred}{}", proposal.seen), false);
     match &outcome.gain {
         Some(gain) => {
-            text += &wrapped("   saves  ", &saved(gain), false);
+            let quickened = match proposal.measure {
+                Measure::CpuReady => None,
+                Measure::WakeToRun => quickened(gain),
+            };
+            text += &wrapped("   saves  ", &quickened.unwrap_or_else(|| saved(gain)), false);
             let cost: Vec<String> = gain.vms.iter().filter_map(cost).collect();
             let cost = if cost.is_empty() {
                 "no VM".to_owned()
@@ -89,10 +95,11 @@ fn described(number: usize, outcome: &Outcome) -> String {
             text += &wrapped("   costs  ", &cost, false);
         }
         None => {
-            let why = if proposal.set.is_empty() {
-                ": a replay cannot answer it"
-            } else {
-                ""
+            let why = match proposal.measure {
+                _ if proposal.set.is_empty() => ": a replay cannot answer it",
+                // See `Replays::new`.
+                Measure::WakeToRun if passes => ": timers end the waits of this replay",
+                _ => "",
             };
             let most = match proposal.at_most_ms_per_20s {
                 Some(most) => format!("at most {most:.0} ms of CPU time per 20 s by the account; not measured{why}"),
@@ -111,7 +118,33 @@ fn range(gain: &Gain) -> String {
 }
 
 fn saved(gain: &Gain) -> String {
-    let better = gain.vms.iter().filter_map(|vm| {
+    let better: Vec<String> = better(gain).collect();
+    format!("{} of CPU ready: {}", range(gain), better.join("; "))
+}
+
+/// Says how much sooner woken vCPUs have a pCPU, and the CPU ready of the VMs that have less of it.
+fn quickened(gain: &Gain) -> Option<String> {
+    let of = |gain: &WakeGain| {
+        let (before, after) = (gain.before_us, gain.after_us);
+        format!(
+            "{before:.0} -> {:.0} us ({:.0} to {:.0})",
+            after.mean, after.min, after.max
+        )
+    };
+    let quicker = gain.vms.iter().filter_map(|vm| {
+        let wakes = vm.wake_to_run.filter(|wakes| wakes.is_sooner_in_every_draw)?;
+        let (median, p99) = (of(&wakes.p50), of(&wakes.p99));
+        Some(format!("{}: median {median}, 99th percentile {p99}", vm.vm))
+    });
+    let quicker: Vec<String> = quicker.collect();
+    let less = better(gain).map(|less| format!("CPU ready of {less}"));
+    let said = quicker.iter().cloned().chain(less).collect::<Vec<String>>().join("; ");
+    (!quicker.is_empty()).then(|| format!("from wakeup to pCPU, {said}"))
+}
+
+/// Returns CPU ready of each VM that has less of it.
+fn better(gain: &Gain) -> impl Iterator<Item = String> {
+    gain.vms.iter().filter_map(|vm| {
         let (ready, ran) = (vm.ready_ms_per_20s?, vm.ran_percent?);
         let change = (ready.mean < vm.ready_before_ms_per_20s * (1.0 - CHANGED / 100.0)).then_some(ran.mean)?;
         let gets = if change >= CHANGED {
@@ -121,9 +154,7 @@ fn saved(gain: &Gain) -> String {
         };
         let before = vm.ready_before_ms_per_20s;
         Some(format!("{} {before:.0} -> {:.0}{gets}", vm.vm, ready.mean))
-    });
-    let better: Vec<String> = better.collect();
-    format!("{} of CPU ready: {}", range(gain), better.join("; "))
+    })
 }
 
 fn cost(vm: &GuestGain) -> Option<String> {

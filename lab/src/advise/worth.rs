@@ -3,8 +3,9 @@
 use holdfast_recordings::account::Account;
 use serde::Serialize;
 
-use super::proposal::{Effort, Proposal};
+use super::proposal::{Effort, Measure, Proposal};
 use super::replays::{AS_RECORDED, Replays};
+use super::wakes::{self, Quantiles, WakesGain};
 use crate::draws::Draws;
 use crate::plan::Plan;
 use crate::replay::{Check, SHARE, SHARE_OF_WANTED, idle_exits_ns};
@@ -26,6 +27,8 @@ pub struct GuestGain {
     /// Time on pCPUs, as a change in percent; null if the VM is not there any more. A vCPU that wanted a pCPU when the
     /// recording ended goes on in the replay: more time is more work.
     pub ran_percent: Option<Draws>,
+    /// Time from a wakeup of a vCPU that sleeps to its pCPU; null if that is not known.
+    pub wake_to_run: Option<WakesGain>,
 }
 
 /// What a remedy gains.
@@ -64,23 +67,30 @@ pub struct Knee {
     pub fits: Option<usize>,
 }
 
-/// Ready time in ms per 20 s, and time on pCPUs in s, of a VM in one replay of the recording with this `account`.
-fn of_run(
-    plan: &Plan,
-    outcomes: &Outcomes,
-    variant: &str,
-    seed: usize,
-    vm: &str,
-    account: &Account,
-) -> Option<(f64, f64)> {
+/// A VM in one replay.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// Ready time in ms per 20 s.
+    ready_ms: f64,
+    /// Time on pCPUs in s.
+    ran_s: f64,
+    /// Times from wakeups to pCPUs.
+    wakes: Option<Quantiles>,
+}
+
+/// Returns a VM in one replay of the recording with this `account`.
+fn of_run(plan: &Plan, outcomes: &Outcomes, variant: &str, seed: usize, vm: &str, account: &Account) -> Option<Run> {
     let cell = plan.cells.iter().position(|cell| cell.variant == variant)?;
     let outcome = outcomes.get(cell, seed)?.as_ref().ok()?;
     let vm = outcome.vms.iter().find(|found| found.name == vm)?;
     let ready_ns = *vm.counters.get("ready_ns")? as f64 + idle_exits_ns(vm, account.idle_exit_ns);
-    let ready = ready_ns / account.length_ns.max(1) as f64 * 20_000.0;
     // A VM that is removed is not measured.
     vm.elapsed_ns?;
-    Some((ready, *vm.counters.get("cpu_time_ns")? as f64 / 1e9))
+    Some(Run {
+        ready_ms: ready_ns / account.length_ns.max(1) as f64 * 20_000.0,
+        ran_s: *vm.counters.get("cpu_time_ns")? as f64 / 1e9,
+        wakes: wakes::replayed(vm),
+    })
 }
 
 /// Returns what `variant` gains over the recorded set-up, whose replay has this `check`.
@@ -95,7 +105,7 @@ pub fn gain(
 ) -> Option<Gain> {
     let length_ns = account.length_ns.max(1) as f64;
     let seeds = plan.seeds.len();
-    let of = |variant: &str, name: &str| -> Option<Vec<(f64, f64)>> {
+    let of = |variant: &str, name: &str| -> Option<Vec<Run>> {
         let of = |seed| of_run(plan, outcomes, variant, seed, name, account);
         (0..seeds).map(of).collect()
     };
@@ -103,7 +113,7 @@ pub fn gain(
     for name in replays.names() {
         runs.push((of(AS_RECORDED, name)?, of(variant, name)));
     }
-    let mean_ready = |runs: &[(f64, f64)]| runs.iter().map(|(ready, _)| ready).sum::<f64>() / seeds.max(1) as f64;
+    let mean_ready = |runs: &[Run]| runs.iter().map(|run| run.ready_ms).sum::<f64>() / seeds.max(1) as f64;
     let stays = |name: &str| {
         let at = replays.names().iter().position(|known| known == name);
         at.is_some_and(|at| runs[at].1.is_some())
@@ -120,21 +130,24 @@ pub fn gain(
     for (vm, (before, after)) in account.vms.iter().zip(&runs) {
         let changed = after.as_ref().map(|after| {
             for (sum, (before, after)) in saved.iter_mut().zip(before.iter().zip(after)) {
-                *sum += (before.0 - after.0) * error.scale;
+                *sum += (before.ready_ms - after.ready_ms) * error.scale;
             }
-            let ready: Vec<f64> = after.iter().map(|(ready, _)| ready * error.scale).collect();
+            let ready: Vec<f64> = after.iter().map(|run| run.ready_ms * error.scale).collect();
             let ran: Vec<f64> = (before.iter().zip(after))
-                .map(|(before, after)| (after.1 / before.1.max(1e-9) - 1.0) * 100.0)
+                .map(|(before, after)| (after.ran_s / before.ran_s.max(1e-9) - 1.0) * 100.0)
                 .collect();
             ready_after += mean_ready(after) * error.scale;
-            (Draws::of(&ready), Draws::of(&ran))
+            let wakes = |runs: &[Run]| runs.iter().map(|run| run.wakes).collect::<Vec<_>>();
+            let wakes = WakesGain::new(vm, &wakes(before), &wakes(after));
+            (Draws::of(&ready), Draws::of(&ran), wakes)
         });
-        let (ready, ran) = changed.unwrap_or((None, None));
+        let (ready, ran, wake_to_run) = changed.unwrap_or((None, None, None));
         vms.push(GuestGain {
             vm: vm.name.clone(),
             ready_before_ms_per_20s: mean_ready(before) * error.scale,
             ready_ms_per_20s: ready.map(|ready| ready.wider(error.share * ready.mean)),
             ran_percent: ran,
+            wake_to_run,
         });
     }
     // A variant that ran nowhere has gained nothing.
@@ -227,9 +240,13 @@ impl Outcome {
         }
     }
 
-    /// Returns whether it saves something in every draw, as far as is known.
+    /// Returns whether it gains something in every draw, as far as is known.
     pub fn helps(&self) -> bool {
-        self.gain.as_ref().is_none_or(|gain| gain.saves_in_every_draw)
+        let quickens = |vm: &GuestGain| vm.wake_to_run.is_some_and(|wakes| wakes.is_sooner_in_every_draw);
+        self.gain.as_ref().is_none_or(|gain| match self.proposal.measure {
+            Measure::CpuReady => gain.saves_in_every_draw,
+            Measure::WakeToRun => gain.saves_in_every_draw || gain.vms.iter().any(quickens),
+        })
     }
 }
 

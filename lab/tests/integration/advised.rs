@@ -6,7 +6,7 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use holdfast_lab::advise::{self, Advice, NAME, Outcome, Replays};
+use holdfast_lab::advise::{self, Advice, Measure, NAME, Outcome, Replays};
 use holdfast_lab::experiment::Experiment;
 use holdfast_lab::options::Options;
 use holdfast_lab::plan::Plan;
@@ -131,6 +131,42 @@ fn misses(text: &str, account: &Account, first: &Outcome) -> Option<String> {
     (!wrong.is_empty()).then(|| wrong.join("; "))
 }
 
+/// Returns what is wrong with what `first` says of the times from wakeup to pCPU, if it is for these.
+fn misses_wakeups(text: &str, first: &Outcome) -> Option<String> {
+    let gain = first
+        .gain
+        .as_ref()
+        .filter(|_| first.proposal.measure == Measure::WakeToRun)?;
+    let set: Vec<String> = first.proposal.set.iter().map(on_the_host).collect();
+    let (truth, _) = recorded(&host(text, &set));
+    let wrong = gain.vms.iter().filter_map(|vm| {
+        let wakes = vm.wake_to_run?;
+        let with = truth.vms.iter().find(|known| known.name == vm.vm)?;
+        let names = ["wake_to_run_p50_us", "wake_to_run_p99_us"];
+        let wrong = names
+            .into_iter()
+            .zip([wakes.p50, wakes.p99])
+            .filter_map(|(name, said)| {
+                let found = Account::figure(&with.figures, name)?.value?;
+                let near = 0.05 * said.before_us;
+                let holds = (said.after_us.min - near..=said.after_us.max + near).contains(&found);
+                (!holds).then(|| format!("{} {name}: {said:?} said, {found:.1} true", vm.vm))
+            });
+        let wrong: Vec<String> = wrong.collect();
+        (!wrong.is_empty()).then(|| wrong.join(", "))
+    });
+    let wrong: Vec<String> = wrong.collect();
+    let quickens = gain
+        .vms
+        .iter()
+        .any(|vm| vm.wake_to_run.is_some_and(|wakes| wakes.is_sooner_in_every_draw));
+    match (wrong.is_empty(), quickens) {
+        (true, true) => None,
+        (true, false) => Some("no wakeup is sooner".to_owned()),
+        (false, _) => Some(wrong.join("; ")),
+    }
+}
+
 /// Returns what is wrong with the remedy `follow` of the host `text`, if its guests wait no less with it.
 fn unhelpful(text: &str, follow: &[&str]) -> Option<String> {
     let follow: Vec<String> = follow.iter().map(|set| (*set).to_owned()).collect();
@@ -166,7 +202,7 @@ fn the_mistake_of_a_host_is_named_first_and_its_remedy_gains_what_was_said() {
                     Some(_) if first.gain.is_some() => Some("measured".to_owned()),
                     Some((_, follow)) => unhelpful(&text, follow),
                     None if first.gain.is_none() && !first.proposal.set.is_empty() => Some("not measured".to_owned()),
-                    None => misses(&text, &account, first),
+                    None => misses(&text, &account, first).or_else(|| misses_wakeups(&text, first)),
                 };
                 failed.extend(miss.map(|miss| format!("{name}: {miss}")));
             }

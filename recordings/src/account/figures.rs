@@ -205,7 +205,8 @@ fn behind(tally: &Tally, context: &Context<'_>) -> Vec<Figure> {
 }
 
 /// Quantiles of the time from wakeup to run.
-const QUANTILES: [(&str, f64); 5] = [
+const QUANTILES: [(&str, f64); 6] = [
+    ("wake_to_run_p10_us", 0.1),
     ("wake_to_run_p50_us", 0.5),
     ("wake_to_run_p90_us", 0.9),
     ("wake_to_run_p99_us", 0.99),

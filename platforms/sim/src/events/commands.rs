@@ -178,8 +178,26 @@ impl Engine {
     /// The host changes the state of `vcpu`.
     pub fn set_state(&mut self, vcpu: VcpuId, state: VcpuState) {
         let before = std::mem::replace(&mut self.vcpus[vcpu].state, state);
+        self.note_wakeup(vcpu, before, state);
         self.emit(&Happened::StateChanged { vcpu, before });
         self.carrier_changed(vcpu);
+    }
+
+    /// Notes how long `vcpu` of a recorded guest waited for a pCPU since it was woken.
+    fn note_wakeup(&mut self, vcpu: VcpuId, before: VcpuState, now: VcpuState) {
+        let (id, at) = (self.vcpus[vcpu].vm, self.clock.now);
+        let Some(wakes) = &mut self.vms[id].report.wakes else {
+            return;
+        };
+        match (before, now) {
+            (VcpuState::Blocked, VcpuState::Woken | VcpuState::Throttled) => self.vcpus[vcpu].woken = Some(at),
+            (_, VcpuState::HandlingExit) => {
+                if let Some(woken) = self.vcpus[vcpu].woken.take() {
+                    wakes.record(at.since(woken).0 / 1000);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// The host has chosen `run` for `pcpu`. A vCPU's thread that is preempted in the VMM's user space is a preempted

@@ -171,6 +171,8 @@ pub struct Vcpu {
     pub native: bool,
     /// Its state according to the host.
     pub state: VcpuState,
+    /// Since when it waits for a pCPU after a sleep, if that is noted.
+    pub woken: Option<Time>,
     /// What the guest has announced of its own doing.
     pub announced: Announced,
     /// Its VM.
@@ -200,6 +202,7 @@ impl Vcpu {
             pcpu: None,
             last_pcpu: PcpuId(u32::MAX),
             state: VcpuState::Woken,
+            woken: None,
             flow: FlowState {
                 saved: Saved::NONE,
                 stack_limit: 0,

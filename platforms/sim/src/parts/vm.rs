@@ -60,6 +60,8 @@ pub struct Progress {
     pub counters: BTreeMap<String, u64>,
     /// How long the operations took that were completed in the measured interval.
     pub latencies: Latencies,
+    /// How long its woken vCPUs waited for a pCPU, if it repeats a recorded guest.
+    pub wakes: Option<Latencies>,
 }
 
 impl Progress {

@@ -15,6 +15,7 @@ use holdfast_workloads::{Recorded, Workload};
 use crate::config::{Config, Stay, Vm as VmConfig};
 use crate::core::clock::Clock;
 use crate::core::failure::Failure;
+use crate::core::latencies::Latencies;
 use crate::engine::Engine;
 use crate::engine::boot::boot_flow;
 use crate::engine::handle::{EngineCell, Handle};
@@ -436,7 +437,10 @@ fn new_vm(config: &VmConfig, first_vcpu: VcpuId, (seed, number): (u64, u32), fau
         }),
         pages: Pages::default(),
         spaces: Spaces::default(),
-        report: Progress::default(),
+        report: Progress {
+            wakes: matches!(config.boot.workload, Workload::Recorded(_)).then(Latencies::default),
+            ..Progress::default()
+        },
         watched: Watched::default(),
     }
 }

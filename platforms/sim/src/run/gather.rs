@@ -7,6 +7,7 @@ use holdfast_host::{Host, Nanos, VcpuId, VmId};
 use crate::books::account::Account;
 use crate::config::Config;
 use crate::core::cause::Cause;
+use crate::core::latencies::{OPERATIONS, WAKES};
 use crate::engine::Engine;
 use crate::parts::vm::Vm;
 use crate::run::build::in_order;
@@ -68,7 +69,10 @@ fn counters(engine: &Engine, config: &Config, id: VmId) -> BTreeMap<String, u64>
         );
     }
     add(&mut counters, waits(engine, vm));
-    add(&mut counters, vm.report.latencies.counters());
+    add(&mut counters, vm.report.latencies.counters(OPERATIONS));
+    if let Some(wakes) = &vm.report.wakes {
+        add(&mut counters, wakes.counters(WAKES));
+    }
     let ran_ns = cpu_time_ns(engine, id);
     let permille = u128::from(ran_ns) * 1_000_000 / u128::from(engine.clock.now.0.max(1));
     counters.insert("cpu_time_ns".to_owned(), ran_ns);

@@ -290,3 +290,14 @@ fn a_thread_that_is_through_does_its_steps_again() {
         of(Step::Until(31_000_000))
     );
 }
+
+/// A vCPU that is woken on an idle pCPU has it soon; one that never sleeps is not woken.
+#[test]
+fn a_recorded_guest_counts_its_wakeups_and_how_long_they_waited() {
+    let counter = |steps: Vec<Step>, name: &str| repeat(&[thread(steps)], 1, 0).vms[0].counters.get(name).copied();
+    let sleeps = || vec![Step::After(1_000_000); 10];
+    assert_eq!(counter(sleeps(), "wake_to_run_count"), Some(10));
+    let soon = counter(sleeps(), "wake_to_run_max_ns").expect("it was woken");
+    assert!(soon < 50_000, "{soon}");
+    assert_eq!(counter(vec![Step::Run(1_000_000)], "wake_to_run_count"), None);
+}

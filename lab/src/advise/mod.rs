@@ -1,9 +1,9 @@
 //! Advice for a recorded host: what would help its VMs, what it would cost their neighbors, and how to do it.
 //!
 //! `rules.rs` `RULES`, with those of `spins.rs`, propose remedies (`proposal.rs`) from an account, whose figures
-//! `facts.rs` reads. `replays.rs` writes the experiment that has a variant for each remedy that a replay can answer, and
-//! `worth.rs` compares its outcomes with the recorded set-up (`wakes.rs`: times from wakeup to pCPU). `advice.rs` is the
-//! answer, and `words.rs` fits it to a screen. Nothing here changes a host: [`Proposal::apply`] is text.
+//! `facts.rs` reads. `replays.rs` writes the experiment that has a variant for each remedy that a replay can answer.
+//! `worth.rs` compares its outcomes with the recorded set-up (`wakes.rs`: times from wakeup to pCPU). `advice.rs` is
+//! the answer, and `words.rs` fits it to a screen. Nothing here changes a host: [`Proposal::apply`] is text.
 
 mod advice;
 mod facts;

@@ -7,9 +7,9 @@ use holdfast_workloads::{RecordedHost, Workload};
 /// A way out of idle of up to so many ns costs a woken vCPU nothing worth a word.
 const IDLE_EXIT_NS: u64 = 10_000;
 
-/// Returns the ready time in ns that the ways out of idle add to that of `vm`, whose recorded host needs `idle_exit_ns`
-/// for one, the mean. A replay lets a woken vCPU have an idle pCPU nearly at once. On that host it is ready for so long,
-/// each time that it has slept.
+/// Returns the ready time in ns that the ways out of idle add to that of `vm`, whose recorded host needs
+/// `idle_exit_ns` for one, the mean. A replay lets a woken vCPU have an idle pCPU nearly at once. On that host it is
+/// ready for so long, each time that it has slept.
 pub fn idle_exits_ns(vm: &VmOutcome, idle_exit_ns: Option<u64>) -> f64 {
     let counter = |name: &str| vm.counters.get(name).map_or(0.0, |count| *count as f64);
     let slept = (counter("halt_exits") - counter("halt_successful_poll")).max(0.0);

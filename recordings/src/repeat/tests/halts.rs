@@ -53,8 +53,8 @@ fn a_vcpu_that_is_woken_on_its_way_to_sleep_is_not_woken_again() {
     assert_eq!((waits.by_threads, waits.unknown), (1, 0));
 }
 
-/// Returns what a halt of vCPU 0 takes the host: `halts` halts, of which each sleeps 40 ns after a poll of `poll`, where
-/// that is recorded, or whose poll ends 20 ns late, where it does not sleep.
+/// Returns what a halt of vCPU 0 takes the host: `halts` halts, of which each sleeps 40 ns after a poll of `poll`,
+/// where that is recorded, or whose poll ends 20 ns late, where it does not sleep.
 fn takes(halts: u64, sleeps: bool, poll: Option<u64>) -> u64 {
     let mut repeats = Repeats::new(&[("vm".to_owned(), VCPUS.to_vec())], &[]);
     let mut events = vec![entry(0, 100), entry(0, 101)];

@@ -70,7 +70,7 @@ static POWERS: [u64; 33] = {
     let mut powers = [1 << 32; 33];
     let mut exponent = 1;
     while exponent < powers.len() {
-        powers[exponent] = powers[exponent - 1] * 0xfa83_b2db >> 32;
+        powers[exponent] = (powers[exponent - 1] * 0xfa83_b2db) >> 32;
         exponent += 1;
     }
     powers
@@ -84,9 +84,9 @@ fn decayed(value: u64, load: u64, elapsed: u64) -> u64 {
     }
     let rest = elapsed & ((1 << HALF_LIFE) - 1);
     let (period, part) = ((rest >> PERIOD) as usize, rest & ((1 << PERIOD) - 1));
-    let factor = POWERS[period] - ((POWERS[period] - POWERS[period + 1]) * part >> PERIOD);
+    let factor = POWERS[period] - (((POWERS[period] - POWERS[period + 1]) * part) >> PERIOD);
     let far = u128::from(value.abs_diff(load));
-    let left = (far * u128::from(factor) >> (32 + halvings)) as u64;
+    let left = ((far * u128::from(factor)) >> (32 + halvings)) as u64;
     if value > load { load + left } else { load - left }
 }
 

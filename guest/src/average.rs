@@ -102,7 +102,7 @@ mod tests {
             (half, 0.5),
             (2 * half, 0.25),
             (half / 32, 0.978_572),
-            (half / 2, core::f64::consts::FRAC_1_SQRT_2)
+            (half / 2, core::f64::consts::FRAC_1_SQRT_2),
         ] {
             let fell = decayed(8 * TASK, 0, elapsed) as f64 / (8 * TASK) as f64;
             let rose = 1.0 - decayed(0, 8 * TASK, elapsed) as f64 / (8 * TASK) as f64;

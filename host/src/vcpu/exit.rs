@@ -25,7 +25,11 @@ pub(crate) fn exit(on: &mut Wings, vcpu: VcpuId, exit: Exit, guest: GuestState, 
     at.mode.set(Mode::Outside);
     at.guest = guest;
     at.take_from_exit();
-    at.thread.between_instructions = matches!(exit, Exit::ExternalInterrupt(_));
+    at.thread.between_instructions = match exit {
+        Exit::ExternalInterrupt(_) => true,
+        Exit::Pause | Exit::Hypercall { .. } => on.guests.reports_yields,
+        _ => false,
+    };
     at.counters.exits += 1;
     at.set_state(VcpuState::HandlingExit, step);
     step.charge(Cost::ExitSoftware, 1);

@@ -1,7 +1,9 @@
 //! HLT, kicks, polling, steal time: what ends a halt and what does not.
 
 use holdfast_abi::{hypercall, msr};
-use holdfast_host::{Exit, HostConfig, Linux, PauseHandling, Run, TaskConfig, VcpuState, VmConfig, VmId};
+use holdfast_host::{
+    Exit, HostConfig, Linux, PauseHandling, Policy, PolicyKind, Run, TaskConfig, VcpuState, VmConfig, VmId,
+};
 use proptest::prelude::*;
 
 use crate::world::{Guest, MS, Op, Rng, World, places};
@@ -455,14 +457,31 @@ fn the_preempted_flag_is_set_in_a_halt_until_5_18() {
     }
 }
 
+/// A policy that decides as the kernel does.
+#[derive(Clone, Debug, Default)]
+struct AsTheKernel;
+
+impl Policy for AsTheKernel {
+    fn about(&self) -> &'static str {
+        "the kernel's decisions"
+    }
+}
+
 #[test]
 fn since_5_19_a_vcpu_that_yields_in_a_pause_exit_does_not_seem_preempted() {
     let register = Op::Exit(Exit::WriteMsr {
         msr: msr::STEAL_TIME,
         value: 0x1001,
     });
-    for (kernel, seen) in [(Linux::V4_12, true), (Linux::V6_1, false)] {
+    // A host with a policy of its own says so of vCPUs that give their pCPU away.
+    let policies = [PolicyKind::KERNEL, PolicyKind::of::<AsTheKernel>("tested")];
+    for (kernel, policy, seen) in [
+        (Linux::V4_12, policies[0], true),
+        (Linux::V6_1, policies[0], false),
+        (Linux::V6_1, policies[1], true),
+    ] {
         let config = HostConfig {
+            policy,
             pause: PauseHandling::DIRECTED_YIELD_2011,
             ..HostConfig::of(kernel)
         };

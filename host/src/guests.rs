@@ -47,8 +47,8 @@ pub(crate) struct Guests {
     /// A vCPU that halts, or leaves for the VMM, counts as preempted for its guest, and so does one that is preempted
     /// in the handler of an exit. Until 5.18 (54aa83c90198, 6cd88243c7e0). Seen in 6.1 and 7.3.
     pub(crate) reports_all_leaves: bool,
-    /// So does one that gives its pCPU away in a pause exit or a hypercall, where no instruction is emulated: hosts with
-    /// a policy of their own say so.
+    /// So does one that gives its pCPU away in a pause exit or a hypercall, where no instruction is emulated, if the
+    /// policy says so.
     pub(crate) reports_yields: bool,
     /// Faults planted by tests.
     pub(crate) planted: Planted,

@@ -15,7 +15,6 @@ use crate::interrupts::avic::Iommu;
 use crate::interrupts::lapic::TimerBase;
 use crate::interrupts::memory::HostMemory;
 use crate::linux::Linux;
-use crate::sched::seam::PolicyKind;
 use crate::threads::Threads;
 
 /// The state of all wings.
@@ -44,7 +43,7 @@ impl Wings {
         Wings {
             guests: Guests {
                 planted: config.planted,
-                reports_yields: config.policy != PolicyKind::KERNEL,
+                reports_yields: config.policy.make().is_some_and(|policy| policy.reports_yields()),
                 reports_all_leaves: config.kernel < Linux::V6_1,
                 ..Guests::default()
             },

@@ -19,6 +19,10 @@ impl Policy for Boost {
         "a vCPU that waits lets the sibling that it waits for take its pCPU, and spins on"
     }
 
+    fn reports_yields(&self) -> bool {
+        true
+    }
+
     fn pause_exit(&mut self, view: &View<'_>, spinner: VcpuId) -> Pause {
         let target = view.thread_of(spinner).and_then(|task| {
             let guest = view.thread(task)?.guest;

@@ -30,6 +30,10 @@ impl<const MICROSECONDS: u64, const IN_A_ROW: u32> Policy for Grace<MICROSECONDS
         "a vCPU in a critical section or in the queue of a lock runs on for 50 us when it is to leave its pCPU, up to 20 times"
     }
 
+    fn reports_yields(&self) -> bool {
+        true
+    }
+
     fn slice(&mut self, _: &View<'_>, pcpu: PcpuId, _: TaskId) -> Option<Nanos> {
         *self.given(pcpu) = 0;
         None

@@ -19,6 +19,10 @@ impl Policy for GraceAndBoost {
         "grace, boost, and waiters that leave while their guest runs on all pCPUs that it has by right"
     }
 
+    fn reports_yields(&self) -> bool {
+        true
+    }
+
     fn pick(&mut self, view: &View<'_>, pcpu: PcpuId, kernel: Option<TaskId>) -> Option<TaskId> {
         self.spread.pick(view, pcpu, kernel)
     }

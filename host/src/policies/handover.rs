@@ -81,6 +81,10 @@ impl Policy for Handover {
         "a vCPU that waits hands its pCPU over to the sibling that it waits for"
     }
 
+    fn reports_yields(&self) -> bool {
+        true
+    }
+
     fn pick(&mut self, view: &View<'_>, pcpu: PcpuId, kernel: Option<TaskId>) -> Option<TaskId> {
         let waited = kernel
             .and_then(|task| view.thread(task))

@@ -71,6 +71,10 @@ impl Policy for Spread {
         "a vCPU in the queue of a lock leaves its pCPU if its siblings have all that their guest has by right"
     }
 
+    fn reports_yields(&self) -> bool {
+        true
+    }
+
     fn pick(&mut self, view: &View<'_>, pcpu: PcpuId, kernel: Option<TaskId>) -> Option<TaskId> {
         let Pcpu { last, leaves } = core::mem::take(self.at(pcpu));
         if let Some(last) = last {

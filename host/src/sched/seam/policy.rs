@@ -23,6 +23,14 @@ pub trait Policy: Copied + fmt::Debug + Send {
     /// Returns what the policy does, in one line, for lists.
     fn about(&self) -> &'static str;
 
+    /// Returns whether a vCPU that gives its pCPU away in a pause exit or by its own yield seems preempted to its guest.
+    ///
+    /// Until 5.18 the kernel says so in any case, and since 5.19 only after interrupts of the host. Without it, PV TLB
+    /// flush waits for vCPUs that the policy makes leave. Asked once.
+    fn reports_yields(&self) -> bool {
+        false
+    }
+
     /// Returns the thread that runs next on `pcpu`, where none runs now. `kernel` is the kernel's choice, or `None` if
     /// `pcpu` has no ready thread.
     ///

@@ -23,7 +23,8 @@ pub trait Policy: Copied + fmt::Debug + Send {
     /// Returns what the policy does, in one line, for lists.
     fn about(&self) -> &'static str;
 
-    /// Returns whether a vCPU that gives its pCPU away in a pause exit or by its own yield seems preempted to its guest.
+    /// Returns whether a vCPU that gives its pCPU away in a pause exit, or by its own yield, seems preempted to its
+    /// guest.
     ///
     /// Until 5.18 the kernel says so in any case, and since 5.19 only after interrupts of the host. Without it, PV TLB
     /// flush waits for vCPUs that the policy makes leave. Asked once.

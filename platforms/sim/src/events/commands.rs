@@ -190,9 +190,9 @@ impl Engine {
             return;
         };
         match (before, now) {
-            (VcpuState::Blocked, VcpuState::Woken | VcpuState::Throttled) => self.vcpus[vcpu].woken = Some(at),
+            (VcpuState::Blocked, VcpuState::Woken | VcpuState::Throttled) => self.vcpus[vcpu].spin.woken = Some(at),
             (_, VcpuState::HandlingExit) => {
-                if let Some(woken) = self.vcpus[vcpu].woken.take() {
+                if let Some(woken) = self.vcpus[vcpu].spin.woken.take() {
                     wakes.record(at.since(woken).0 / 1000);
                 }
             }

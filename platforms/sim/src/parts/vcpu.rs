@@ -58,7 +58,7 @@ pub struct UserMemory {
     pub delay: Picos,
 }
 
-/// Waiting on a word, and pause loops.
+/// Waiting: on a word, in pause loops, and for a pCPU.
 #[derive(Debug, Default)]
 pub struct SpinState {
     /// The skipped spin in which the flow waits.
@@ -73,6 +73,8 @@ pub struct SpinState {
     pub skip_pause: bool,
     /// It is in MWAIT since then, and its pCPU sleeps.
     pub asleep: Option<Time>,
+    /// Since when it waits for a pCPU after a sleep, if that is noted.
+    pub woken: Option<Time>,
 }
 
 /// Registers and requests around interrupts.
@@ -171,8 +173,6 @@ pub struct Vcpu {
     pub native: bool,
     /// Its state according to the host.
     pub state: VcpuState,
-    /// Since when it waits for a pCPU after a sleep, if that is noted.
-    pub woken: Option<Time>,
     /// What the guest has announced of its own doing.
     pub announced: Announced,
     /// Its VM.
@@ -202,7 +202,6 @@ impl Vcpu {
             pcpu: None,
             last_pcpu: PcpuId(u32::MAX),
             state: VcpuState::Woken,
-            woken: None,
             flow: FlowState {
                 saved: Saved::NONE,
                 stack_limit: 0,

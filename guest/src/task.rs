@@ -117,6 +117,19 @@ impl<M: Machine> Task<M> {
         }
     }
 
+    /// Makes its virtual run time relative to `base`, the smallest of the run queue that it leaves.
+    pub(crate) fn leave(&self, base: u64) {
+        self.vruntime.set(self.vruntime.get().wrapping_sub(base));
+    }
+
+    /// Makes its virtual run time, relative to the smallest of the run queue that it has left, one of a queue whose
+    /// smallest is `base`.
+    pub(crate) fn join(&self, base: u64) {
+        let vruntime = self.vruntime.get().wrapping_add(base);
+        // The relative value may have been negative. Then the sum wrapped back to a small value, or stayed huge.
+        self.vruntime.set(if vruntime > i64::MAX as u64 { 0 } else { vruntime });
+    }
+
     /// Its saved flow of control.
     pub(crate) fn context(&self) -> &M::Context {
         self.context

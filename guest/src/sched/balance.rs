@@ -99,9 +99,8 @@ fn pull<M: Machine>(on: &OnCpu<'_, M>, mine: &mut RunQueue, busiest: CpuId, thei
         let task = on.task(id);
         theirs.dequeued(&on.system.cpus[busiest], task, now);
         on.detach_load(busiest, task);
-        let ahead = task.vruntime.get().wrapping_sub(theirs.min_vruntime);
-        let vruntime = mine.min_vruntime.wrapping_add(ahead);
-        task.vruntime.set(if vruntime > i64::MAX as u64 { 0 } else { vruntime });
+        task.leave(theirs.min_vruntime);
+        task.join(mine.min_vruntime);
         mine.attach(on.local, task, now);
         mine.enqueue(on.local, on.id, id, task, now);
         on.work(costs::BALANCE_MOVE);

@@ -71,8 +71,7 @@ fn is_handed_over<M: Machine>(on: &OnCpu<'_, M>, target: CpuId) -> bool {
 /// Makes the task's virtual run time relative to the smallest of the CPU that it leaves (`migrate_task_rq_fair`).
 fn leave_last_cpu<M: Machine>(on: &OnCpu<'_, M>, task: &Task<M>) {
     let from = &on.system.cpus[task.cpu.get()];
-    task.vruntime
-        .set(task.vruntime.get().wrapping_sub(from.min_vruntime.get()));
+    task.leave(from.min_vruntime.get());
     task.migrates.set(1);
     if on.system.config.placement == Placement::Averages {
         task.average.account(on.now(), 0);
@@ -114,9 +113,7 @@ fn activate_locked<M: Machine>(on: &OnCpu<'_, M>, target: CpuId, queue: &mut Run
         } else {
             queue.min_vruntime
         };
-        let vruntime = task.vruntime.get().wrapping_add(base);
-        // The task's relative value may have been negative. Then the sum wrapped back to a small value, or stayed huge.
-        task.vruntime.set(if vruntime > i64::MAX as u64 { 0 } else { vruntime });
+        task.join(base);
         queue.attach(hints, task, now);
     }
     // A sleeper gets credit for at most half a latency (`GENTLE_FAIR_SLEEPERS`).

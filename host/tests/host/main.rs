@@ -22,6 +22,7 @@ mod registers;
 mod restored;
 mod rig;
 mod spin;
+mod steal_time;
 mod storm;
 mod tasks;
 mod userspace;

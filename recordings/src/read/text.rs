@@ -256,8 +256,8 @@ pub(super) fn read(input: BufReader<impl Input + 'static>) -> Result<Recording, 
         }
     }
     if let Some(offset) = bare.filter(|_| !text.first) {
-        let what = "text whose events have not both a CPU in brackets and a time in seconds, as those of `perf script -F \
-                    comm,pid,tid,cpu,time,event,trace` and of `trace-cmd report` have";
+        let what = "text whose events have not both a CPU in brackets and a time in seconds, as those of `perf script \
+                    -F comm,pid,tid,cpu,time,event,trace` and of `trace-cmd report` have";
         return Err(ReadError::new(offset, Fault::Unsupported(what.into())));
     }
     if !text.first && !with_preface {

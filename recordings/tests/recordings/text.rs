@@ -77,8 +77,10 @@ fn all_tools_print_the_same_events() {
 /// What perf-prof prints: flags are before the CPU, and a date may be before all.
 #[test]
 fn flags_may_be_before_the_cpu() {
-    let text = "2021-12-12 16:11:10.214139            <...> 206966 .N.. [017] 15504452.408994: kvm:kvm_exit: reason HLT\n\
-        \u{20}2023-06-08 14:53:11.5   <idle>      0 d... [024] 15504453.0: sched:sched_switch: swapper/24:0 [120] R ==> a:9 [120]\n";
+    let text = "2021-12-12 16:11:10.214139            <...> 206966 .N.. [017] 15504452.408994: \
+        kvm:kvm_exit: reason HLT\n\
+        \u{20}2023-06-08 14:53:11.5   <idle>      0 d... [024] 15504453.0: \
+        sched:sched_switch: swapper/24:0 [120] R ==> a:9 [120]\n";
     let found: Vec<_> = events(text).iter().map(|event| (event.thread, event.cpu)).collect();
     assert_eq!(found, [(206_966, 17), (0, 24)]);
     // Such words are names, too, and the number is then the thread.

@@ -93,7 +93,8 @@ pub(super) static GUEST: &[Key] = &[
     )
     .note(
         "It sets lock, hz, owner_spinning, rwlocks, mmap_lock, rwsem_stealing, kernel_paths, ttwu_queue, wake_wide, \
-         placement, migrated_credit, exclusive_pipes, lock_free_calls, ipi_shorthand, wait_early_preempted, pv_eoi, pv_send_ipi, pv_tlb_flush, pv_sched_yield and \
+         placement, migrated_credit, exclusive_pipes, lock_free_calls, ipi_shorthand, wait_early_preempted, \
+         pv_eoi, pv_send_ipi, pv_tlb_flush, pv_sched_yield and \
          poll_control; these then refine it, in whatever order the file has them. It sets no task group: groups are \
          the host's, made by what starts the VMM, whatever the guest runs. cgroup = \"own-with-vcpu-groups\" is \
          libvirt; bare VMMs share the host's root group.",

@@ -22,11 +22,12 @@ pub(super) fn wake_cpu<M: Machine>(on: &OnCpu<'_, M>, id: TaskId, hint: WakeHint
     let task = on.task(id);
     let previous = task.cpu.get();
     let wide = on.system.config.wake_wide && is_wide(on, id, task);
-    let affine = match on.system.config.placement {
+    // Comparing costs looks at other CPUs: only where the answer matters.
+    let is_near = || match on.system.config.placement {
         Placement::Counts | Placement::ReadyAverages => is_as_little_loaded(on, task, previous, hint),
         Placement::Averages => is_affine(on, task, previous, hint),
     };
-    let target = if previous == on.id || !wide && affine {
+    let target = if previous == on.id || !wide && is_near() {
         on.id
     } else {
         previous

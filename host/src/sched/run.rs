@@ -383,9 +383,9 @@ impl Scheduler {
         }
     }
 
-    /// Arms the timer that ends the slice of the running thread of `pcpu`, or the slice of a group above it
-    /// (`hrtick_start_fair`), if there is another thread. Otherwise a timer that is armed stays so, until the pCPU is
-    /// idle. Returns when it expires. Nanoseconds.
+    /// Arms the timer that ends the slice of the running thread of `pcpu` (`hrtick_start_fair`), if there is another
+    /// thread: that of the lowest level on which it has a competitor. Slices of groups above end with it, or at a tick.
+    /// Otherwise a timer that is armed stays so, until the pCPU is idle. Returns when it expires. Nanoseconds.
     pub(crate) fn arm_slice_timer(&mut self, pcpu: u32) -> Option<u64> {
         let end = self.slice_end(pcpu);
         let idle = self.rq(pcpu).curr.is_none();
@@ -406,9 +406,8 @@ impl Scheduler {
         let on = &self.hierarchy;
         let contended = on
             .path(self.threads[curr].entity)
-            .filter(|&at| on.queues[on.entities[at].queue].nr > 1);
-        let end = |at| Some(on.entities[at].exec_start + on.policy.rest(on, at)?);
-        let at = contended.filter_map(end).min()?;
+            .find(|&at| on.queues[on.entities[at].queue].nr > 1)?;
+        let at = on.entities[contended].exec_start + on.policy.rest(on, contended)?;
         // Linux arms no shorter timer.
         Some(at.max(self.now() + SLICE_TIMER_MIN_NS))
     }

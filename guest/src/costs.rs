@@ -208,14 +208,14 @@ pub(crate) const INODE: u64 = 50;
 pub(crate) const PIPE: u64 = 250;
 /// Copying one page through a pipe. [E]
 pub(crate) const PIPE_PAGE: u64 = 700;
-/// Local socket: sending a small message without the critical sections. [L] AF_UNIX latency.
-pub(crate) const SOCKET_SEND: u64 = 700;
-/// Local socket: receiving a small message without the critical sections. [L]
-pub(crate) const SOCKET_RECEIVE: u64 = 450;
-/// Linking one buffer, under a receive queue's lock. [E]
-pub(crate) const SOCKET_QUEUE: u64 = 40;
-/// Checking a socket's state, under its lock. [E]
-pub(crate) const SOCKET_STATE: u64 = 50;
+/// Local socket: sending a small message without the critical sections, with the buffer's two slab objects. [M]
+pub(crate) const SOCKET_SEND: u64 = 640;
+/// Local socket: receiving a small message without the critical sections, with the buffer's two slab objects. [M]
+pub(crate) const SOCKET_RECEIVE: u64 = 565;
+/// Linking one buffer, under a receive queue's lock. [M]
+pub(crate) const SOCKET_QUEUE: u64 = 8;
+/// Checking a socket's state, under its lock. [M]
+pub(crate) const SOCKET_STATE: u64 = 25;
 /// poll or select on one descriptor, without the wait queue. [L]
 pub(crate) const POLL: u64 = 500;
 /// semop, under the array's lock. [E]

@@ -185,10 +185,17 @@ impl<M: Machine> Memory<M> {
 
     /// Allocates or frees `count` slab objects.
     pub(crate) fn slab(&self, on: &ThisCpu<'_, M>, count: u32) {
+        if !self.is_measured {
+            on.work(costs::SLAB_LOCAL * u64::from(count));
+        }
+        self.slab_refill(on, count);
+    }
+
+    /// The share of `count` slab objects in the refills of this CPU's slabs. The caller has charged the rest.
+    pub(crate) fn slab_refill(&self, on: &ThisCpu<'_, M>, count: u32) {
         if self.is_measured {
             return;
         }
-        on.work(costs::SLAB_LOCAL * u64::from(count));
         let objects = &self.cpus[on.id].objects;
         objects.add(count);
         if objects.get() >= costs::SLAB_BATCH {

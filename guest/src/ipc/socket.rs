@@ -68,7 +68,7 @@ impl<M: Machine> Sockets<M> {
         sched.on_cpu().work(costs::SOCKET_SEND);
         self.wait_for_room(sched, from);
         let on = sched.on_cpu();
-        on.sched.memory.slab(&on, 2);
+        on.sched.memory.slab_refill(&on, 2);
         {
             let _state = peer.state.lock(&on);
             on.work(costs::SOCKET_STATE);
@@ -77,7 +77,10 @@ impl<M: Machine> Sockets<M> {
             peer.queued.set(queue.len() as u32);
             on.work(costs::SOCKET_QUEUE);
         }
-        peer.wait.wake(&on, u32::MAX, WakeHint::Sync);
+        // `skwq_has_sleeper`: who sleeps joined the wait queue before it looked at the receive queue, under its lock.
+        if !peer.wait.is_idle() {
+            peer.wait.wake(&on, u32::MAX, WakeHint::Sync);
+        }
     }
 
     /// Sleeps while the buffer of socket `from` is full (`sock_wait_for_wmem`). The count needs no lock: in Linux it is
@@ -107,6 +110,8 @@ impl<M: Machine> Sockets<M> {
         loop {
             let on = sched.on_cpu();
             let message = {
+                let _state = socket.state.lock(&on);
+                on.work(costs::SOCKET_STATE);
                 let mut queue = socket.queue.lock_irq(&on);
                 on.work(costs::SOCKET_QUEUE);
                 let message = queue.pop_front();
@@ -115,7 +120,7 @@ impl<M: Machine> Sockets<M> {
             };
             if let Some(message) = message {
                 on.work(costs::SOCKET_RECEIVE);
-                on.sched.memory.slab(&on, 2);
+                on.sched.memory.slab_refill(&on, 2);
                 self.give_room(&on, id);
                 socket.reader.unlock(&on);
                 return message;

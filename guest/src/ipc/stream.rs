@@ -127,7 +127,7 @@ impl<M: Machine> Streams<M> {
             }
             let bytes = part.len() as u32 * item_bytes;
             on.work(costs::SOCKET_SEND + u64::from(bytes) * costs::COPY_BYTE_PS / 1000);
-            on.sched.memory.slab(&on, 2);
+            on.sched.memory.slab_refill(&on, 2);
             {
                 let _state = peer.state.lock(&on);
                 on.work(costs::SOCKET_STATE);
@@ -149,13 +149,15 @@ impl<M: Machine> Streams<M> {
         while bytes < limit {
             let on = sched.on_cpu();
             let taken = {
+                let _state = stream.state.lock(&on);
+                on.work(costs::SOCKET_STATE);
                 let mut queue = stream.queue.lock_irq(&on);
                 on.work(costs::SOCKET_QUEUE);
                 queue.pop(into)
             };
             let Some(taken) = taken else { break };
             on.work(costs::SOCKET_RECEIVE + u64::from(taken) * costs::COPY_BYTE_PS / 1000);
-            on.sched.memory.slab(&on, 2);
+            on.sched.memory.slab_refill(&on, 2);
             bytes += taken;
             // Freeing the buffer gives the writer its space back (`sock_wfree`).
             if stream.queue.lock_irq(&on).bytes <= BUFFER_BYTES / 4 {

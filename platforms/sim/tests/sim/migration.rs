@@ -109,7 +109,7 @@ fn live_migration_under_avic_loses_and_doubles_nothing() {
 
 #[test]
 fn so_it_does_however_interrupts_are_delivered() {
-    let (outcome, _) = all_arrive(x2avic(2), 30);
+    let (outcome, _) = all_arrive(x2avic(2), 60);
     assert!(counter(&outcome, "avic_ipis_without_exit") > 1000);
     for sends in [true, false] {
         let (outcome, _) = all_arrive(apicv_config(sends, 4, 4, 3, 3), 30);

@@ -65,8 +65,8 @@ impl Default for Hackbench {
 }
 
 /// Mean user time around each system call, in the program's loop and the C library. Each time is drawn from half to one
-/// and a half of it. Calibrated: the vanilla rows of avic-hackbench (2 vCPUs 273.76 s, 4 vCPUs 190.21 s) have the same
-/// relative error, one below and one above, at that experiment's scale and seeds.
+/// and a half of it. Calibrated on the vanilla rows of avic-hackbench (2 vCPUs 273.76 s, 4 vCPUs 190.21 s), at that
+/// experiment's scale and seeds. No value meets both: its description says what others give.
 const USER_NS: u64 = 170;
 /// Mappings of the program: its own segments, the C library, stack, heap. [E]
 const VMAS: u32 = 16;

@@ -295,7 +295,7 @@ fn memory_costs_the_sum_of_its_parts() {
 
 #[test]
 fn communication_costs_the_sum_of_its_parts() {
-    // Sending and receiving a message where nobody sleeps: four critical sections, and refills for four objects.
+    // Sending and receiving a message where no task sleeps: four critical sections, and refills for four objects.
     let message = 2.0 * SYSCALL + 640.0 + 565.0 + 2.0 * (25.0 + 8.0) + REFILL / 4.0;
     let rows = rows! { Plain:
         "pipe", 3.0 * SYSCALL + 2.0 * (250.0 + 3.0 * 700.0) + 3.0 * PAGE, [wait_queue 1.0, zone 3.0 / 31.0],

@@ -65,7 +65,7 @@ fn avic_keeps_its_promises_in_every_experiment_about_it() {
 
 #[test]
 fn exits_for_interrupts_fall_away_under_avic() {
-    for &(name, case, _, scale) in SMALL {
+    for &(name, case, vcpus, scale) in SMALL {
         let avic = run_variant(name, case, "avic", scale, &[]);
         for emulated in ["vanilla", "avic-off"] {
             let emulated = run_variant(name, case, emulated, scale, &[]);
@@ -73,8 +73,9 @@ fn exits_for_interrupts_fall_away_under_avic() {
             let by_register = exits(&emulated, "msr");
             assert!(by_register > exits(&avic, "apic"), "{name} {case}");
             assert!(by_register >= exits(&emulated, "window"), "{name} {case}");
+            // A vCPU may be in a handler when the run ends.
             assert!(
-                count(&emulated, "eoi") >= count(&emulated, "irq_injections"),
+                count(&emulated, "eoi") + vcpus >= count(&emulated, "irq_injections"),
                 "{name} {case}: each end takes an exit"
             );
             assert!(

@@ -323,7 +323,7 @@ pub struct ImportArgs {
     /// Write the account as an HTML page to FILE, or to NAME.html in a folder
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Write all figures for Prometheus to FILE, as its collector of text files reads them
+    /// Write all figures as text for Prometheus to FILE, or to NAME.prom in a folder
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
     /// Write a timeline for ui.perfetto.dev to FILE, or to NAME.pftrace in a folder

@@ -125,6 +125,37 @@ fn a_timer_ends_slices_between_ticks() {
     assert_eq!(slices(SchedulerKind::Eevdf618).iter().min(), Some(&40));
 }
 
+#[test]
+fn the_timer_leaves_a_thread_its_slice_where_its_group_s_has_begun_before() {
+    let mut rig = Rig::new(SchedulerKind::Eevdf73, 1, 250);
+    let [pair, other] = [(); 2].map(|()| rig.sched.add_group(None, weight::NICE_0).expect("a group"));
+    let [first, second] = [(); 2].map(|()| rig.add(0, pair, None, Habit::HOG));
+    // It wakes now and then, and so puts slices of groups out of step with those of threads.
+    let nap = Habit {
+        busy: 3 * MS / 10,
+        sleep: 5 * MS / 2,
+    };
+    for habit in [Habit::HOG, nap] {
+        rig.add(0, other, None, habit);
+    }
+    let mut looked = 0;
+    for at in 1_000..3_000 {
+        rig.run_until(at * MS / 10);
+        let sched = &rig.sched;
+        let Some(running) = sched.current(0).filter(|&task| task == first || task == second) else {
+            continue;
+        };
+        let entity = sched.threads[running].entity;
+        let on = &sched.hierarchy;
+        let own = on.entities[entity].exec_start + on.policy.rest(on, entity).expect("a slice");
+        let timer = sched.rq(0).slice_timer.expect("a timer");
+        // Weights change a little meanwhile.
+        assert!(timer + MS / 20 > own, "at {at}: {timer} instead of {own}");
+        looked += 1;
+    }
+    assert!(looked > 500, "{looked}");
+}
+
 /// Returns the least share of a pCPU that a hog of a group has, next to as many hogs of the root group, each on a pCPU
 /// of its own.
 fn share_of_a_group(kind: SchedulerKind, hogs: u32) -> f64 {

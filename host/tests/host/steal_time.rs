@@ -8,19 +8,19 @@ use crate::world::{Guest, MS, Op, World, places};
 
 const US: u64 = 1_000;
 
+/// Writes the register that says where the record is.
+fn register(value: u64) -> Op {
+    Op::Exit(Exit::WriteMsr {
+        msr: msr::STEAL_TIME,
+        value,
+    })
+}
+
 #[test]
 fn steal_time_is_what_the_thread_waited() {
     let mut world = World::new(&HostConfig::default(), &places(1, 1, 1));
-    let address = 0x1000;
-    let register = Op::Exit(Exit::WriteMsr {
-        msr: msr::STEAL_TIME,
-        value: address | 1,
-    });
-    world.add_vm(
-        &VmConfig::default(),
-        &[],
-        vec![Guest::script(vec![register]), Guest::script(vec![register])],
-    );
+    let guest = || Guest::script(vec![register(0x1001)]);
+    world.add_vm(&VmConfig::default(), &[], vec![guest(), guest()]);
     world.start();
     world.run_until(1_000 * MS);
     for vcpu in 0..2 {
@@ -48,11 +48,7 @@ fn the_steal_time_register_faults_on_reserved_bits() {
             steal_time: offered,
             ..VmConfig::default()
         };
-        let write = Op::Exit(Exit::WriteMsr {
-            msr: msr::STEAL_TIME,
-            value,
-        });
-        world.add_vm(&vm, &[], vec![Guest::script(vec![write])]);
+        world.add_vm(&vm, &[], vec![Guest::script(vec![register(value)])]);
         world.start();
         world.run_until(MS);
         assert_eq!(world.guests[0].faults, faults, "{value:#x}, offered {offered}");
@@ -61,10 +57,6 @@ fn the_steal_time_register_faults_on_reserved_bits() {
 
 #[test]
 fn the_preempted_flag_is_set_in_a_halt_until_5_18() {
-    let register = Op::Exit(Exit::WriteMsr {
-        msr: msr::STEAL_TIME,
-        value: 0x1001,
-    });
     for (kernel, set) in [
         (Linux::V3_3, true),
         (Linux::V4_12, true),
@@ -74,7 +66,7 @@ fn the_preempted_flag_is_set_in_a_halt_until_5_18() {
         let mut world = pair(
             &HostConfig::of(kernel),
             vec![Op::Compute(5 * MS), kick(1)],
-            vec![register, HLT],
+            vec![register(0x1001), HLT],
         );
         world.run_until(4 * MS);
         assert_eq!(world.guests[1].preempted_flag, set, "{kernel:?}");
@@ -99,10 +91,6 @@ impl Policy for TellsOfYields {
 
 #[test]
 fn since_5_19_a_vcpu_that_yields_in_a_pause_exit_does_not_seem_preempted() {
-    let register = Op::Exit(Exit::WriteMsr {
-        msr: msr::STEAL_TIME,
-        value: 0x1001,
-    });
     // A policy may say so of vCPUs that give their pCPU away.
     let policies = [PolicyKind::KERNEL, PolicyKind::of::<TellsOfYields>("tested")];
     for (kernel, policy, seen) in [
@@ -116,7 +104,7 @@ fn since_5_19_a_vcpu_that_yields_in_a_pause_exit_does_not_seem_preempted() {
             ..HostConfig::of(kernel)
         };
         let mut world = World::new(&config, &places(1, 1, 1));
-        let mut spins = vec![register];
+        let mut spins = vec![register(0x1001)];
         spins.extend((0..200).flat_map(|_| [Op::Compute(2 * US), Op::Exit(Exit::Pause)]));
         spins.push(Op::Compute(500 * MS));
         world.add_vm(&VmConfig::default(), &[], vec![Guest::script(spins), Guest::hog()]);

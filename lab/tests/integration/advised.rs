@@ -206,7 +206,8 @@ fn the_mistake_of_a_host_is_named_first_and_its_remedy_gains_what_was_said() {
                 let unmeasured = UNMEASURED.iter().find(|(of, _)| *of == name);
                 let miss = match unmeasured {
                     Some(_) if first.gain.is_some() => Some("measured".to_owned()),
-                    Some((_, follow)) => (!follow.is_empty()).then(|| unhelpful(&text, follow)).flatten(),
+                    Some((_, [])) => None,
+                    Some((_, follow)) => unhelpful(&text, follow),
                     None if first.gain.is_none() && !first.proposal.set.is_empty() => Some("not measured".to_owned()),
                     None => misses(&text, &account, first).or_else(|| misses_wakeups(&text, first)),
                 };

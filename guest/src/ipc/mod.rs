@@ -2,6 +2,7 @@
 
 mod epoll;
 mod futex;
+mod inbox;
 mod pipe;
 mod semaphore;
 mod socket;

@@ -7,13 +7,12 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
-use crate::class::LockClass;
+use super::inbox::Inbox;
 use crate::costs;
 use crate::local::Shared32;
 use crate::machine::Machine;
 use crate::mutex::Mutex;
 use crate::sched::{self, OnCpu, Scheduler, WakeHint};
-use crate::sync::SpinLock;
 use crate::task::state;
 use crate::wait::WaitQueue;
 
@@ -30,10 +29,8 @@ pub(crate) struct Sockets<M: Machine> {
 
 /// One end of a connection.
 struct Socket<M: Machine> {
-    state: SpinLock<(), M>,
-    /// Messages that have arrived.
-    queue: SpinLock<VecDeque<u32>, M>,
-    /// The length of `queue`: what the peer has in transit. Written under the queue's lock.
+    inbox: Inbox<VecDeque<u32>, M>,
+    /// Messages in the inbox: what the peer has in transit. Written under the queue's lock.
     queued: Shared32,
     wait: WaitQueue<M>,
     /// Linux's `u->readlock`.
@@ -43,8 +40,7 @@ struct Socket<M: Machine> {
 impl<M: Machine> Sockets<M> {
     pub(crate) fn new(count: u32) -> Self {
         let socket = |_| Socket {
-            state: SpinLock::new(LockClass::SocketState, ()),
-            queue: SpinLock::new(LockClass::SocketQueue, VecDeque::with_capacity(4)),
+            inbox: Inbox::new(VecDeque::with_capacity(4)),
             queued: Shared32::new(0),
             wait: WaitQueue::new(),
             reader: Mutex::new(),
@@ -69,14 +65,10 @@ impl<M: Machine> Sockets<M> {
         self.wait_for_room(sched, from);
         let on = sched.on_cpu();
         on.sched.memory.slab_refill(&on, 2);
-        {
-            let _state = peer.state.lock(&on);
-            on.work(costs::SOCKET_STATE);
-            let mut queue = peer.queue.lock_irq(&on);
-            queue.push_back(message);
-            peer.queued.set(queue.len() as u32);
-            on.work(costs::SOCKET_QUEUE);
-        }
+        peer.inbox.change(&on, |messages| {
+            messages.push_back(message);
+            peer.queued.set(messages.len() as u32);
+        });
         // `skwq_has_sleeper`: who sleeps joined the wait queue before it looked at the receive queue, under its lock.
         if !peer.wait.is_idle() {
             peer.wait.wake(&on, u32::MAX, WakeHint::Sync);
@@ -109,15 +101,11 @@ impl<M: Machine> Sockets<M> {
         socket.reader.lock(sched);
         loop {
             let on = sched.on_cpu();
-            let message = {
-                let _state = socket.state.lock(&on);
-                on.work(costs::SOCKET_STATE);
-                let mut queue = socket.queue.lock_irq(&on);
-                on.work(costs::SOCKET_QUEUE);
-                let message = queue.pop_front();
-                socket.queued.set(queue.len() as u32);
+            let message = socket.inbox.change(&on, |messages| {
+                let message = messages.pop_front();
+                socket.queued.set(messages.len() as u32);
                 message
-            };
+            });
             if let Some(message) = message {
                 on.work(costs::SOCKET_RECEIVE);
                 on.sched.memory.slab_refill(&on, 2);
@@ -127,17 +115,16 @@ impl<M: Machine> Sockets<M> {
             }
             socket.reader.unlock(&on);
             {
-                let _state = socket.state.lock(&on);
-                on.work(costs::SOCKET_STATE);
+                let _state = socket.inbox.lock_state(&on);
                 socket.wait.prepare(&on, state::INTERRUPTIBLE);
             }
-            let nothing_yet = socket.queue.lock_irq(&on).is_empty();
+            let nothing_yet = socket.inbox.arrived(&on).is_empty();
             if nothing_yet {
                 sched::schedule(sched);
             }
             let on = sched.on_cpu();
             socket.wait.finish(&on);
-            socket.state.hold(&on, costs::SOCKET_STATE);
+            drop(socket.inbox.lock_state(&on));
             socket.reader.lock(sched);
         }
     }
@@ -149,7 +136,7 @@ impl<M: Machine> Sockets<M> {
         loop {
             let on = sched.on_cpu();
             socket.wait.prepare_poll(&on, state::INTERRUPTIBLE);
-            let nothing_yet = socket.queue.lock_irq(&on).is_empty();
+            let nothing_yet = socket.inbox.arrived(&on).is_empty();
             if nothing_yet {
                 sched::schedule(sched);
             }

@@ -9,6 +9,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::epoll::{Epolls, Events};
+use super::inbox::Inbox;
 use crate::class::LockClass;
 use crate::costs;
 use crate::limits::Limits;
@@ -31,10 +32,7 @@ pub(crate) struct Streams<M: Machine> {
 
 /// One end of a connection.
 struct Stream<M: Machine> {
-    /// Linux's `unix_state_lock`.
-    state: SpinLock<(), M>,
-    /// `sk_receive_queue`: what has arrived.
-    queue: SpinLock<Arrived, M>,
+    inbox: Inbox<Arrived, M>,
     /// `sk_wq`: epoll's callback is called under its lock.
     wait: SpinLock<(), M>,
     /// Linux's `u->readlock`.
@@ -69,8 +67,7 @@ impl Arrived {
 impl<M: Machine> Streams<M> {
     pub(crate) fn new(limits: &Limits) -> Self {
         let stream = |_| Stream {
-            state: SpinLock::new(LockClass::SocketState, ()),
-            queue: SpinLock::new(LockClass::SocketQueue, Arrived::default()),
+            inbox: Inbox::new(Arrived::default()),
             wait: SpinLock::new(LockClass::WaitQueue, ()),
             reader: Mutex::new(),
         };
@@ -88,7 +85,7 @@ impl<M: Machine> Streams<M> {
     /// `unix_poll`: a stream is writable while at most a quarter of the buffer is in use.
     fn ready(&self, on: &OnCpu<'_, M>, id: u32) -> Events {
         on.work(costs::EPOLL_LOOK);
-        let bytes = |id: u32| self.get(id).queue.lock_irq(on).bytes;
+        let bytes = |id: u32| self.get(id).inbox.arrived(on).bytes;
         let readable = bytes(id) > 0;
         let writable = bytes(id ^ 1) <= BUFFER_BYTES / 4;
         Events(u32::from(readable) | u32::from(writable) << 1)
@@ -119,7 +116,7 @@ impl<M: Machine> Streams<M> {
         let mut left = items;
         while !left.is_empty() {
             let on = sched.on_cpu();
-            let room = BUFFER_BYTES - peer.queue.lock_irq(&on).bytes;
+            let room = BUFFER_BYTES - peer.inbox.arrived(&on).bytes;
             let fit = room.min(SEGMENT_BYTES) / item_bytes;
             let (part, rest) = left.split_at(left.len().min(fit as usize));
             if part.is_empty() {
@@ -128,13 +125,7 @@ impl<M: Machine> Streams<M> {
             let bytes = part.len() as u32 * item_bytes;
             on.work(costs::SOCKET_SEND + u64::from(bytes) * costs::COPY_BYTE_PS / 1000);
             on.sched.memory.slab_refill(&on, 2);
-            {
-                let _state = peer.state.lock(&on);
-                on.work(costs::SOCKET_STATE);
-                let mut queue = peer.queue.lock_irq(&on);
-                on.work(costs::SOCKET_QUEUE);
-                queue.push(part, bytes);
-            }
+            peer.inbox.change(&on, |arrived| arrived.push(part, bytes));
             self.notify(&on, to, Events::READ);
             left = rest;
         }
@@ -148,19 +139,13 @@ impl<M: Machine> Streams<M> {
         stream.reader.lock(sched);
         while bytes < limit {
             let on = sched.on_cpu();
-            let taken = {
-                let _state = stream.state.lock(&on);
-                on.work(costs::SOCKET_STATE);
-                let mut queue = stream.queue.lock_irq(&on);
-                on.work(costs::SOCKET_QUEUE);
-                queue.pop(into)
-            };
+            let taken = stream.inbox.change(&on, |arrived| arrived.pop(into));
             let Some(taken) = taken else { break };
             on.work(costs::SOCKET_RECEIVE + u64::from(taken) * costs::COPY_BYTE_PS / 1000);
             on.sched.memory.slab_refill(&on, 2);
             bytes += taken;
             // Freeing the buffer gives the writer its space back (`sock_wfree`).
-            if stream.queue.lock_irq(&on).bytes <= BUFFER_BYTES / 4 {
+            if stream.inbox.arrived(&on).bytes <= BUFFER_BYTES / 4 {
                 self.notify(&on, id ^ 1, Events::WRITE);
             }
         }

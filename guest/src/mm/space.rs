@@ -222,14 +222,15 @@ impl<M: Machine> Spaces<M> {
         space.lock.begin_change(sched);
         let on = sched.on_cpu();
         let table = self.table_lock(&on);
-        // The rows are those of a mapping of one page, whose page they free, too.
-        let first = on.measured(Step::UNMAP, |class| (class == LockClass::PageTable).then_some(table));
-        if !first {
+        let pick = |class| (class == LockClass::PageTable).then_some(table);
+        if !on.measured(Step::DETACH, pick) {
             on.work(costs::UNMAP_ANONYMOUS);
         }
         sched.memory.slab(&on, 1);
         space.lock.end_change();
         let is_downgraded = space.lock.downgrade_to_free(&on);
+        // The rows are those of a mapping of one page, whose page they free, too.
+        let first = on.measured(Step::UNMAP, pick);
         self.give_back(sched, owner, count, u32::from(first));
         let on = sched.on_cpu();
         self.get(on.current()).mapped_pages.set(0);

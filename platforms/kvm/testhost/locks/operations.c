@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/io.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
@@ -380,17 +379,6 @@ static void mount_disk(const char *format)
     operations = on_disk;
 }
 
-/* Has the machine's clock chip tick 8192 times a second. No CPU is interrupted, since no driver asks for it, but an
- * emulator that executes CPUs in turn ends a turn at each tick: 61 microseconds of two CPUs, 15 of eight. */
-static void shorten_turns(void)
-{
-    check(iopl(3) == 0, "iopl");
-    outb(0x0a, 0x70), outb(0x23, 0x71);
-    outb(0x0b, 0x70);
-    unsigned char control = inb(0x71);
-    outb(0x0b, 0x70), outb(control | 0x40, 0x71);
-}
-
 static void begin_pass(int pass)
 {
     snprintf(directory, sizeof directory, "%s/pass%d", place, pass);
@@ -497,10 +485,8 @@ int main(int count, char **arguments)
     stage->operation = -1;
     if (what && strcmp(what, "symbols")) {
         int passes = atoi(what), are_together = getenv("together") != NULL;
-        if (are_together) {
+        if (are_together)
             stage->others = passes - 1;
-            shorten_turns();
-        }
         /* The kernel finishes its own start. */
         sleep(5);
         for (int pass = passes - 1; are_together && pass > 0; pass--)

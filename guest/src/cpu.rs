@@ -40,7 +40,8 @@ pub(crate) struct System<M: Machine> {
     /// Whether the kernel checks for preempted vCPUs: its CPUs have registered their steal-time records, and it has
     /// paravirtual locks. Each CPU sets it at its start, all of them to the same value.
     pub(crate) sees_preempted: Cell<bool>,
-    /// The word of each CPU for [`IdleWait::Monitor`] and [`IdleWait::Poll`]: [`WATCHED`], or 0.
+    /// The word of each CPU: [`WATCHED`] while it is idle and looks for work itself, or 0. A CPU that halts looks
+    /// before and after HLT, one that waits for a write to its word all the time.
     pub(crate) idle_words: CpuTable<<M::Cpu as Platform>::Word>,
 }
 
@@ -71,7 +72,7 @@ pub(crate) enum IdleWait {
     PollTimer,
 }
 
-/// Value of the word of an idle CPU that needs no interrupt as long as it waits (`TIF_POLLING_NRFLAG`).
+/// Value of the word of an idle CPU that needs no reschedule IPI now (`TIF_POLLING_NRFLAG`).
 pub(crate) const WATCHED: u32 = 1;
 
 impl<M: Machine> System<M> {

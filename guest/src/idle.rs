@@ -22,6 +22,7 @@ pub(crate) fn idle<M: Machine>(kernel: &Kernel<M>) -> ! {
     loop {
         let on = kernel.sched.on_cpu();
         on.cpu.irq_disable();
+        begin_to_watch(&on);
         on.work(costs::IDLE);
         on.execute(Mode::Idle);
         // Checked with interrupts masked. `sti; hlt` is one step, so an IPI that sets the flag ends the halt.
@@ -49,6 +50,7 @@ pub(crate) fn idle<M: Machine>(kernel: &Kernel<M>) -> ! {
         }
         on.execute(Mode::Kernel);
         kernel.time.leave_idle(&on);
+        end_watch(kernel, &on);
         on.cpu.irq_enable();
         sched::schedule(&kernel.sched);
     }
@@ -64,23 +66,42 @@ fn read_timer<M: Machine>(on: &OnCpu<'_, M>) {
     on.cpu.irq_disable();
 }
 
-/// Halts until an interrupt. Interrupts are masked.
+/// From here on no CPU sends this one the reschedule IPI, but writes its word (`__current_set_polling`). Interrupts are
+/// masked.
+fn begin_to_watch<M: Machine>(on: &OnCpu<'_, M>) {
+    if on.system.chosen.get().idle != IdleWait::PollTimer {
+        // ORDERING: SeqCst, see `send_reschedule`.
+        on.cpu.swap(&on.system.idle_words[on.id], WATCHED, SeqCst);
+    }
+}
+
+/// From here on this CPU needs the IPI again (`current_clr_polling_and_test`). Does what an IPI that was not sent would
+/// have done. Interrupts are masked.
+fn end_watch<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>) {
+    // ORDERING: SeqCst, see `send_reschedule`.
+    on.cpu.swap(&on.system.idle_words[on.id], 0, SeqCst);
+    interrupt::woken_by_word(kernel, on);
+}
+
+/// Halts until an interrupt, unless another CPU has found something to do meanwhile. Interrupts are masked.
 fn halt<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>) {
     kernel.time.enter_idle(on);
-    on.local.count(Event::Halts);
-    on.cpu.halt_unmasked();
+    end_watch(kernel, on);
+    if on.local.need_resched.get() == 0 {
+        on.local.count(Event::Halts);
+        on.cpu.halt_unmasked();
+    }
+    begin_to_watch(on);
 }
 
 /// Waits for a write to this CPU's word, or an interrupt, and does what the reschedule IPI would have done. A loop that
-/// polls ends at `until`, in nanoseconds. Interrupts are masked.
+/// polls ends at `until`, in nanoseconds. Interrupts are masked, and the word says that this CPU watches it.
 fn watch<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>, wait: IdleWait, until: u64) {
     let word = &on.system.idle_words[on.id];
     if wait == IdleWait::Monitor {
         kernel.time.enter_idle(on);
         on.local.count(Event::Halts);
     }
-    // ORDERING: SeqCst, see `send_reschedule`.
-    on.cpu.swap(word, WATCHED, SeqCst);
     if on.local.need_resched.get() == 0 && !sched::has_ipi_work(on) {
         // A handler that comes here or later writes the word (`interrupt::handle`).
         on.cpu.irq_enable();
@@ -97,6 +118,6 @@ fn watch<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>, wait: IdleWait, unti
         }
         on.cpu.irq_disable();
     }
-    on.cpu.swap(word, 0, SeqCst);
+    begin_to_watch(on);
     interrupt::woken_by_word(kernel, on);
 }

@@ -61,12 +61,18 @@ pub(crate) fn handle_nmi<M: Machine>(kernel: &Kernel<M>) {
     }
 }
 
-/// Does the work of the reschedule IPI on an idle CPU that was woken without one. Interrupts are masked.
+/// Does the work of a reschedule IPI that an idle CPU was not sent, if there is any. Interrupts are masked.
 pub(crate) fn woken_by_word<M: Machine>(kernel: &Kernel<M>, on: &OnCpu<'_, M>) {
+    if !sched::has_ipi_work(on) {
+        return;
+    }
+    let is_idle = on.local.is_in(Mode::Idle);
     on.execute(Mode::Kernel);
     sched::reschedule_ipi(on);
     softirq(kernel, on, apic::RESCHEDULE_VECTOR);
-    on.execute(Mode::Idle);
+    if is_idle {
+        on.execute(Mode::Idle);
+    }
 }
 
 /// Does `call` of another CPU.

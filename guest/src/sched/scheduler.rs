@@ -11,7 +11,7 @@ use super::queue::CpuQueue;
 use crate::apic;
 use crate::class::{Event, LockClass};
 use crate::config::Placement;
-use crate::cpu::{IdleWait, System, ThisCpu, WATCHED};
+use crate::cpu::{System, ThisCpu, WATCHED};
 use crate::ids::{CpuTable, TaskId};
 use crate::ipi;
 use crate::machine::Machine;
@@ -173,16 +173,15 @@ impl<'k, M: Machine> OnCpu<'k, M> {
         }
     }
 
-    /// Sends CPU `target` the reschedule IPI. An idle CPU that watches its word is woken by a write to it
+    /// Sends CPU `target` the reschedule IPI. An idle CPU that watches its word is told by a write to it instead
     /// (`set_nr_if_polling`).
     pub(crate) fn send_reschedule(&self, target: CpuId) {
-        if self.system.chosen.get().idle != IdleWait::Halt {
-            let word = &self.system.idle_words[target];
-            // ORDERING: SeqCst: either this finds the CPU watching, or the CPU begins to watch after what it is woken
-            // for was written, and finds that.
-            if self.cpu.compare_exchange(word, WATCHED, 0, SeqCst, SeqCst).is_ok() {
-                return;
-            }
+        let word = &self.system.idle_words[target];
+        // ORDERING: SeqCst: pairs with the swaps of `begin_to_watch` and `end_watch`. Either this finds the CPU
+        // watching, and the CPU finds what it is woken for when it ends its watch; or the CPU begins to watch after
+        // that was written, and finds it, or gets the IPI.
+        if self.cpu.compare_exchange(word, WATCHED, 0, SeqCst, SeqCst).is_ok() {
+            return;
         }
         self.local.count(Event::RescheduleIpis);
         ipi::send(self, target, apic::RESCHEDULE_VECTOR);

@@ -115,3 +115,55 @@ fn a_host_that_polls_itself_is_not_asked_to_stop() {
     assert!(without >= 50, "{without} halts");
     assert!(with + 30 < without, "{with} halts, {without} without polling");
 }
+
+#[test]
+fn a_cpu_that_is_about_to_halt_is_woken_without_an_interrupt() {
+    const ROUNDS: u64 = 40;
+    // Two tasks on two CPUs meet every 40 µs. The first comes `late` nanoseconds later than the other, which has then
+    // gone to sleep, and whose CPU is on its way to HLT or halts.
+    let counters = |late: u64| {
+        let setup = Setup {
+            pcpus: 2,
+            vcpus: 2,
+            ..Setup::default()
+        };
+        let outcome = run(&setup, move |os, start| {
+            let meet = |round: u64| {
+                let at = 10 * MS + round * 40_000 + if start.role == 0 { late } else { 0 };
+                while os.now() < at {
+                    os.user((at - os.now()).min(1_000));
+                }
+            };
+            match start.role {
+                0 => {
+                    os.wait_for_cpus();
+                    os.begin();
+                    os.fork(Fork::Share, Start::new(1, 0));
+                    for round in 0..ROUNDS {
+                        meet(round);
+                        os.semaphore_up(0, 0);
+                    }
+                    os.wait();
+                    os.done(None);
+                }
+                _ => {
+                    for round in 0..ROUNDS {
+                        meet(round);
+                        os.semaphore_down(0, 0);
+                    }
+                }
+            }
+        });
+        ["guest.wakeups", "guest.idle_halts", "guest.reschedule_ipis"].map(|name| counter(&outcome, name))
+    };
+    let [wakeups, halts, ipis] = counters(1_500);
+    assert!(
+        wakeups >= ROUNDS && halts < 10 && ipis < 10,
+        "{wakeups} wakeups, {halts} halts, {ipis} interrupts"
+    );
+    let [wakeups, halts, ipis] = counters(4_000);
+    assert!(
+        wakeups >= ROUNDS && halts >= ROUNDS && ipis >= ROUNDS,
+        "{wakeups}, {halts} halts, {ipis} interrupts"
+    );
+}

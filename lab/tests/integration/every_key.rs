@@ -205,7 +205,7 @@ const OTHER: &[(&str, &str, &[&str])] = &[
     ("host.slices_aligned", "6 ms", &["vm.one.vcpus=4"]),
     ("vm.one.guest_word", "true", &["host.policy=grace", "vm.one.vcpus=4"]),
     ("vm.one.poll_control", "true", &["vm.one.idle=haltpoll"]),
-    ("vm.one.rwlocks", "queued", &[]),
+    ("vm.one.rwlocks", "queued", &["vm.one.vcpus=8"]),
     (
         "vm.one.placement",
         "averages",

@@ -249,7 +249,14 @@ fn erratum_1235_loses_ipis_and_the_workaround_none() {
         let outcome = asked(&config, 200, Wait::Halt, 1).expect("enable_ipiv=0 loses nothing");
         assert_eq!(counter(&outcome, "avic_ipis_without_exit"), 0, "all exit");
         config.host.avic.driver = AvicDriver::Linux4_7;
-        assert!(asked(&config, 200, Wait::Halt, 1).is_err(), "seed {seed}");
+        // The watchdog waits for 20 s.
+        config.limit_ns = 30_000_000_000;
+        let lost = asked(&config, 200, Wait::Halt, 1)
+            .expect_err("an IPI is lost")
+            .to_string();
+        for part in ["lost interrupt: vcpu", "sent at", "IsRunning", "stale", "erratum 1235"] {
+            assert!(lost.contains(part), "seed {seed}, {part}: {lost}");
+        }
         let part = config.machine.avic.as_mut().expect("it has AVIC");
         part.hardware.erratum_1235 = false;
         assert!(asked(&config, 200, Wait::Halt, 1).is_ok(), "a part without the erratum");

@@ -24,7 +24,7 @@ mod time;
 mod topology;
 
 pub use cpu_model::{ApicvFeatures, AvicFeatures, CpuModel};
-pub use lines::{Access, Charge, LineId, Lines};
+pub use lines::{Access, Charge, LineId, Lines, overlapped};
 pub use pause::{PauseDetector, PauseHardware, PauseLimit};
 pub use profile::{ApicvModel, AvicModel, Costs, IdleState, Profile, idle_exit_latency};
 pub use queue::EventQueue;

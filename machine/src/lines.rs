@@ -14,6 +14,18 @@ use crate::profile::Costs;
 use crate::time::{Picos, Time};
 use crate::topology::Topology;
 
+/// Lines whose addresses are known that a CPU fetches at the same time: the line fill buffers of an L1 data cache
+/// (Intel 64 and IA-32 Architectures Optimization Reference Manual, Nehalem to Broadwell: 10).
+const AT_ONCE: u32 = 10;
+
+/// Transfers, in thousandths, that a CPU waits for if it fetches `milli` thousandths of lines whose addresses it knows:
+/// the first one, and of the others as many as do not fit in at the same time.
+///
+/// [`Lines`] is for single accesses, this for the lines of a section that are known by their number only.
+pub fn overlapped(milli: u32) -> u32 {
+    milli.min(1_000) + milli.saturating_sub(1_000) / AT_ONCE
+}
+
 /// The index of a cache line in [`Lines`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LineId(pub u32);
@@ -255,6 +267,12 @@ fn range_mask(first: u32, start: u32, count: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_whose_addresses_are_known_come_ten_at_a_time() {
+        let waits = [0, 300, 1_000, 11_000, 21_000].map(overlapped);
+        assert_eq!(waits, [0, 300, 1_000, 2_000, 3_000]);
+    }
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 

@@ -8,7 +8,7 @@ use holdfast_abi::{StealTime, msr::PV_EOI_BIT, virtio};
 use holdfast_guest::{Caches, Cpu, LockClass, Mode, Pcid, TakenPage};
 use holdfast_host::{Exit, PcpuId};
 use holdfast_locks::{Budget, CpuId, Interrupts};
-use holdfast_machine::Picos;
+use holdfast_machine::{Picos, overlapped};
 
 use crate::books::happened::Happened;
 use crate::core::cause::Cause;
@@ -295,16 +295,6 @@ unsafe impl Cpu for SimCpu {
     }
 }
 
-/// Lines whose addresses are known that a CPU fetches at the same time: the line fill buffers of an L1 data cache
-/// (Intel 64 and IA-32 Architectures Optimization Reference Manual, Nehalem to Broadwell: 10).
-const AT_ONCE: u32 = 10;
-
-/// Transfers, in thousandths, that a CPU waits for if it fetches `milli` thousandths of lines whose addresses it knows:
-/// the first one, and of the others as many as do not fit in at the same time.
-fn overlapped(milli: u32) -> u32 {
-    milli.min(1_000) + milli.saturating_sub(1_000) / AT_ONCE
-}
-
 /// Whether the executing flow is to let others catch up.
 #[inline(always)]
 fn is_far_ahead(engine: &Engine) -> bool {
@@ -442,16 +432,5 @@ impl Handle {
         self.order();
         self.with(|engine| engine.wake_nic(nic as u32));
         true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_whose_addresses_are_known_come_ten_at_a_time() {
-        let waits = [0, 300, 1_000, 11_000, 21_000].map(overlapped);
-        assert_eq!(waits, [0, 300, 1_000, 2_000, 3_000]);
     }
 }

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! The lists are those under Linux's LRU and zone locks, without the locks: two threads take turns. A page is a cache
-//! line (`struct page` has 64 bytes). Times are means of the middle half, less what reading the clock takes. The model of a section is
-//! its time with all lines at hand, and that of the lines which the other thread has changed, at this machine's transfer
-//! time.
+//! line (`struct page` has 64 bytes). Times are means of the middle half, less what reading the clock takes. The model
+//! of a section is its time with all lines at hand, and that of the lines which the other thread has changed, at this
+//! machine's transfer time.
 
 use std::hint::spin_loop;
 use std::sync::Barrier;
@@ -52,7 +52,7 @@ enum Cached {
     All,
     /// The pages of its batch. The other thread has changed the list.
     Pages,
-    /// Nothing.
+    /// Nothing: the other thread has changed the pages, too.
     Nothing,
 }
 
@@ -253,7 +253,8 @@ fn zone(cached: Cached, in_a_row: bool) -> f64 {
     )
 }
 
-/// The transfer of a line, one way: from the end of a turn to the begin of the next. The line brings the time of the end.
+/// The transfer of a line, one way: from the end of a turn to the begin of the next. The line itself brings the time of
+/// the end.
 fn transfer() -> f64 {
     let (lists, since) = (Lists::new(0, true), Instant::now());
     let stamp = || since.elapsed().as_nanos() as u32;

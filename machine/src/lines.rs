@@ -267,12 +267,6 @@ fn range_mask(first: u32, start: u32, count: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_whose_addresses_are_known_come_ten_at_a_time() {
-        let waits = [0, 300, 1_000, 11_000, 21_000].map(overlapped);
-        assert_eq!(waits, [0, 300, 1_000, 2_000, 3_000]);
-    }
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
@@ -472,5 +466,11 @@ mod tests {
             Picos(190),
             "the rest of the store's transfer, then the way back"
         );
+    }
+
+    #[test]
+    fn lines_whose_addresses_are_known_come_ten_at_a_time() {
+        let waits = [0, 300, 1_000, 11_000, 21_000].map(overlapped);
+        assert_eq!(waits, [0, 300, 1_000, 2_000, 3_000]);
     }
 }

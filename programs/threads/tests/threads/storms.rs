@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use holdfast_locks::{PvTicket, RawLock, Ticket, Word};
+use holdfast_locks::{Platform, PvTicket, RawLock, Ticket, Word};
 use holdfast_threads::{RawPvTicket, ThisThread, ThreadWord};
 
 /// Small stacks, for many threads.
@@ -61,12 +61,12 @@ fn five_thousand_threads_wait_for_a_ticket() {
     assert_eq!(*LOCK.lock(), THREADS);
 }
 
-/// Lets threads lock while as many tickets are left as there are threads. If each drew one, the next one would be the
-/// ticket that is being served, and another thread would hold the lock, too.
+/// Lets threads lock while one ticket more is left than there are threads. Each gives the ticket back that it draws:
+/// otherwise two more threads would draw the one that is being served, and hold the lock, too.
 fn excludes_when_tickets_run_out<L: RawLock<ThisThread>>(step: u32) {
     const NEWCOMERS: u32 = 8;
     // The test stands for all threads that have drawn: the one that holds the lock, and those that wait.
-    let drawn = 0x1_0000 / step - NEWCOMERS;
+    let drawn = 0x1_0000 / step - NEWCOMERS - 1;
     let word = &ThreadWord::new((drawn * step) << 16);
     let (barrier, inside) = (&Barrier::new(NEWCOMERS as usize + 1), &AtomicU32::new(0));
     thread::scope(|scope| {
@@ -90,6 +90,9 @@ fn excludes_when_tickets_run_out<L: RawLock<ThisThread>>(step: u32) {
                 exit(1);
             }
         }
+        eventually("no newcomer has a ticket", || {
+            cpu.load(word, SeqCst) >> 16 == drawn * step
+        });
         // On behalf of the owner of each ticket.
         (0..drawn).for_each(|_| L::unlock(&cpu, word));
         join(newcomers);

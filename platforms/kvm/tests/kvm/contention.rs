@@ -4,12 +4,13 @@
 use holdfast_kvm::{Contention, Feature, Host, Options, Task, Vm, VmReport};
 use holdfast_locks::LockKind;
 
-use crate::lost::{is_emulated, run_or_once_more};
+use crate::lost::{is_emulated, run_again_if_lost};
 use crate::quiet::is_quiet;
 
 fn contend(vcpus: u32, contention: Contention, change: impl FnOnce(Vm) -> Vm) -> VmReport {
     let vm = change(Vm::new("vm1", vcpus, Task::Contention(contention)));
-    let report = run_or_once_more(&[vm], &Options::default()).unwrap_or_else(|error| panic!("{contention:?}: {error}"));
+    let report =
+        run_again_if_lost(&[vm], &Options::default()).unwrap_or_else(|error| panic!("{contention:?}: {error}"));
     report.vms.into_iter().next().expect("one vm")
 }
 
@@ -133,7 +134,7 @@ fn several_vms_run_together_each_with_its_lock_beside_a_hog() {
         Vm::new("two", 2, Task::Contention(brief(LockKind::Ttas))),
         Vm::new("hog", 1, Task::Hog).background().memory(32 << 20),
     ];
-    let report = run_or_once_more(&vms, &Options::default()).unwrap_or_else(|error| panic!("{error}"));
+    let report = run_again_if_lost(&vms, &Options::default()).unwrap_or_else(|error| panic!("{error}"));
     let locks: Vec<bool> = ["pv-ticket", "ttas"]
         .iter()
         .zip(&report.vms)

@@ -6,7 +6,7 @@ use holdfast_kvm::{Feature, Options, Report, Task, Vm};
 use holdfast_locks::LockKind;
 use holdfast_workloads::{Aim7, Amqp, Boot, Contend, Kernbench, KernelConfig, Pgbench, Startup, Workload};
 
-use crate::lost::run_or_once_more;
+use crate::lost::run_again_if_lost;
 
 fn boot(vcpus: u32, lock: LockKind, workload: Workload, change: impl FnOnce(Vm) -> Vm) -> Report {
     let boot = Boot {
@@ -19,7 +19,7 @@ fn boot(vcpus: u32, lock: LockKind, workload: Workload, change: impl FnOnce(Vm) 
     };
     let task = Task::Kernel(boot);
     let shown = format!("{task:?}");
-    run_or_once_more(&[change(Vm::new("vm1", vcpus, task))], &Options::default())
+    run_again_if_lost(&[change(Vm::new("vm1", vcpus, task))], &Options::default())
         .unwrap_or_else(|error| panic!("{shown}: {error}"))
 }
 
@@ -98,7 +98,7 @@ fn counts_of_guest_and_host_begin_again_at_the_given_moment() {
             zero_at,
             ..Options::default()
         };
-        let report = run_or_once_more(&[Vm::new("vm1", 2, task)], &options).unwrap_or_else(|error| panic!("{error}"));
+        let report = run_again_if_lost(&[Vm::new("vm1", 2, task)], &options).unwrap_or_else(|error| panic!("{error}"));
         let vm = report.vms.into_iter().next().expect("one vm");
         let calls = vm.counters["guest.syscalls"];
         let (exits, operations) = (vm.stat("exits"), vm.operations.expect("calls are counted"));
@@ -187,6 +187,6 @@ fn waiters_that_halt_behind_preempted_vcpus_are_all_woken() {
         ..Boot::default()
     };
     let vm = Vm::new("vm1", 6, Task::Kernel(boot)).pinned((0..6).map(|vcpu| vec![vcpu % 2]).collect());
-    let report = run_or_once_more(&[vm], &Options::default()).unwrap_or_else(|error| panic!("{error}"));
+    let report = run_again_if_lost(&[vm], &Options::default()).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(report.vms[0].operations, Some(1_500));
 }

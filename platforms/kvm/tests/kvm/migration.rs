@@ -6,7 +6,7 @@ use holdfast_kvm::{Contention, Error, Feature, Host, Migration, Options, Task, V
 use holdfast_locks::LockKind;
 use holdfast_workloads::{Boot, Contend, KernelConfig, Workload};
 
-use crate::lost::run_or_once_more;
+use crate::lost::run_again_if_lost;
 
 /// Migrations at an interval that is longer than a time slice of the host.
 const OFTEN: Migration = Migration {
@@ -37,7 +37,7 @@ fn options(migration: Migration, limit: Duration) -> Options<'static> {
 
 fn migrated(vm: Vm, migration: Migration) -> VmReport {
     let options = options(migration, Duration::from_secs(60));
-    let report = run_or_once_more(&[vm], &options).unwrap_or_else(|error| panic!("{error}"));
+    let report = run_again_if_lost(&[vm], &options).unwrap_or_else(|error| panic!("{error}"));
     let vm = report.vms.into_iter().next().expect("one vm");
     assert!(vm.migrations > 0);
     println!(

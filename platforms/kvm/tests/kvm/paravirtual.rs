@@ -6,7 +6,7 @@ use holdfast_kvm::{Feature, Host, Options, Task, Vm, VmReport};
 use holdfast_locks::LockKind;
 use holdfast_workloads::{Boot, Ebizzy, KernelConfig, Workload};
 
-use crate::lost::run_or_once_more;
+use crate::lost::run_again_if_lost;
 use crate::tracing::Tracing;
 
 /// Numbers of hypercalls (Linux `Documentation/virt/kvm/x86/hypercalls.rst`).
@@ -29,7 +29,7 @@ fn shootdowns(change: impl FnOnce(Vm) -> Vm) -> VmReport {
         ..Boot::default()
     };
     let vm = Vm::new("vm1", 4, Task::Kernel(boot)).pinned((0..4).map(|vcpu| vec![vcpu % 2]).collect());
-    let report = run_or_once_more(&[change(vm)], &Options::default()).unwrap_or_else(|error| panic!("{error}"));
+    let report = run_again_if_lost(&[change(vm)], &Options::default()).unwrap_or_else(|error| panic!("{error}"));
     report.vms.into_iter().next().expect("one vm")
 }
 

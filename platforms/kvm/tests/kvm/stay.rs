@@ -7,7 +7,7 @@ use std::time::Duration;
 use holdfast_kvm::{Contention, Options, Report, Task, Vm};
 
 use crate::faults::left;
-use crate::lost::run_or_once_more;
+use crate::lost::run_again_if_lost;
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -34,7 +34,7 @@ fn beside(other: Vm) -> (Report, Vec<(usize, usize)>) {
             }
             seen
         });
-        let report = run_or_once_more(&[measured, other], &Options::default());
+        let report = run_again_if_lost(&[measured, other], &Options::default());
         ended.store(true, Ordering::Release);
         let seen = watcher.join().expect("it only looks");
         (report.unwrap_or_else(|error| panic!("{error}")), seen)

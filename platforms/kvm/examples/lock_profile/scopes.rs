@@ -13,6 +13,10 @@ pub struct Scopes(BTreeMap<(String, &'static str), &'static str>);
 /// The CPUs of the machine whose records show the scopes.
 const CPUS: usize = 3;
 
+/// The classes of locks that lie in structures for a memory node. Each cache of objects has one for a node
+/// (`kmem_cache_node`), so that few CPUs meet in it.
+const OF_NODES: [&str; 3] = ["lru", "slab", "zone"];
+
 /// How often each CPU took the locks of one class, by address.
 type Addresses = BTreeMap<u32, HashMap<u64, u32>>;
 
@@ -44,6 +48,7 @@ impl Scopes {
             let scope = match () {
                 () if most == global => "global",
                 () if most == cpu => "cpu",
+                () if OF_NODES.contains(&key.1) => "node",
                 () => sharing(&groups[&key]),
             };
             scopes.insert(key, scope);
@@ -53,9 +58,14 @@ impl Scopes {
 
     /// The scope of the locks of `class` that `function` takes. "object" if the CPUs did not show it.
     pub fn get(&self, function: &str, class: &'static str) -> &'static str {
-        self.0.get(&(function.to_owned(), class)).copied().unwrap_or("object")
+        let unseen = if OF_NODES.contains(&class) { "node" } else { "object" };
+        self.0.get(&(function.to_owned(), class)).copied().unwrap_or(unseen)
     }
 }
+
+/// Smallest share of a CPU's acquisitions at addresses of another CPU with which their locks count as shared. Some
+/// functions take a shared lock and an object's in turn.
+const COMMON: f64 = 0.4;
 
 fn sharing(addresses: &Addresses) -> &'static str {
     let of = |cpu: u32| addresses.get(&cpu);
@@ -72,10 +82,10 @@ fn sharing(addresses: &Addresses) -> &'static str {
             .sum();
         f64::from(shared) / f64::from(all)
     };
-    if common(2, 0) > 0.5 && common(1, 0) > 0.5 {
+    if common(2, 0) > COMMON && common(1, 0) > COMMON {
         return "shared";
     }
-    if common(1, 0) > 0.5 && common(2, 0) < 0.1 {
+    if common(1, 0) > COMMON && common(2, 0) < 0.1 {
         return "node";
     }
     let (mut distinct, mut all) = (0, 0);
@@ -94,6 +104,13 @@ mod tests {
         let each = of.iter().zip(0..);
         each.map(|(list, cpu)| (cpu, list.iter().map(|address| (*address, 20)).collect()))
             .collect()
+    }
+
+    #[test]
+    fn locks_of_nodes_are_known_as_such_where_no_cpu_took_them() {
+        let none = Scopes(BTreeMap::new());
+        assert_eq!(none.get("free_pcppages_bulk", "zone"), "node");
+        assert_eq!(none.get("dput", "dentry"), "object");
     }
 
     #[test]

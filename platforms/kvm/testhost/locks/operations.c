@@ -390,6 +390,34 @@ static void begin_pass(int pass)
     close(created);
 }
 
+/* Takes back what this pass has given to the kernel, and keeps it. Else the next pass got it, and the two would seem
+ * to share it. */
+static void keep(void)
+{
+    char name[128];
+    /* RCU has still some. */
+    usleep(100000);
+    for (int each = 0; each < 4000; each++) {
+        snprintf(name, sizeof name, "%s/kept%d", directory, each);
+        int created = open(name, O_RDWR | O_CREAT, 0600);
+        check(created >= 0, "open");
+        if (each >= 64)
+            close(created);
+    }
+    for (int each = 0; each < 64; each++) {
+        pid_t child = fork();
+        if (child == 0) {
+            char *arguments[] = { "stay", NULL };
+            if (each % 2)
+                execve("/init", arguments, NULL);
+            for (;;)
+                pause();
+        }
+        check(child > 0, "fork");
+    }
+    raise(SIGSTOP);
+}
+
 static int is_fault(const operation *each) { return strstr(each->name, "fault") != NULL; }
 
 /* Steps of an operation. The CPUs of a machine that work together are slow, and need fewer. */
@@ -469,6 +497,8 @@ int main(int count, char **arguments)
 {
     if (count >= 1 && !strcmp(arguments[0], "quit"))
         return 0;
+    while (count >= 1 && !strcmp(arguments[0], "stay"))
+        pause();
     mount("proc", "/proc", "proc", 0, NULL);
     mount("dev", "/dev", "devtmpfs", 0, NULL);
     mkdir("/tmp", 0777);
@@ -502,11 +532,11 @@ int main(int count, char **arguments)
                 begin_pass(pass);
                 run_pass();
                 sync();
-                _exit(0);
+                keep();
             }
             int status;
-            waitpid(child, &status, 0);
-            check(status == 0, "a pass");
+            waitpid(child, &status, WUNTRACED);
+            check(WIFSTOPPED(status), "a pass");
         }
     }
     printf("@@end\n");

@@ -80,6 +80,12 @@ impl<M: Machine> Os<M> {
         on
     }
 
+    /// Makes a system call that takes no lock and hardly does anything (`getppid`, `lseek` to the end of a file, `kill`
+    /// with signal 0).
+    pub fn null_call(&self) {
+        self.syscall();
+    }
+
     // ---- time ----
 
     /// Computes in user mode for `ns` nanoseconds of CPU time. Other tasks may run meanwhile.
@@ -298,6 +304,11 @@ impl<M: Machine> Os<M> {
     /// Receives a message, and sleeps until there is one.
     pub fn receive(&self, socket: u32) -> u32 {
         self.kernel.sockets.receive(self.syscall().sched, socket)
+    }
+
+    /// Receives a message, if there is one.
+    pub fn receive_now(&self, socket: u32) -> Option<u32> {
+        self.kernel.sockets.receive_now(self.syscall().sched, socket)
     }
 
     /// Sleeps until `socket` has a message.

@@ -53,14 +53,13 @@ const VMAS: u32 = 25;
 
 /// User time for an opened file, in nanoseconds: 2.04 s for 328 101 of them on an EPYC of the first generation.
 const USER_NS: u64 = 6_200;
-/// The same for system calls that take no lock: `kill` with signal 0 to the parent before each of 7.9 operations, and
-/// `statfs`. [E]
-const LOCKLESS_NS: u64 = 800;
 /// Spread of these times: standard deviation of the logarithm. [E]
 const SIGMA: f64 = 0.3;
 
 /// Means per 1000 opened files.
 mod mean {
+    /// Operations before which a client asks whether its parent lives: `kill` with signal 0. And `statfs`, 200.
+    pub(super) const NULL_CALLS: u32 = 8_080;
     pub(super) const STATS: u32 = 5_260;
     /// Names that do not exist, as the server looks for other spellings.
     pub(super) const MISSING: u32 = 1_950;
@@ -142,8 +141,11 @@ impl Clients {
 /// Does all that belongs to an opened file: look-ups, the calls on it, and its end. `exists` says whether the file is
 /// there, before and after. Returns the number of pages that were read and written.
 fn open_file<M: Machine>(os: &Os<M>, random: &mut Stream, directory: FileId, file: FileId, exists: &mut bool) -> u32 {
-    let user_ns = random.time(USER_NS, SIGMA) + LOCKLESS_NS;
+    let user_ns = random.time(USER_NS, SIGMA);
     os.user(user_ns / 2);
+    for _ in 0..some(random, mean::NULL_CALLS) {
+        os.null_call();
+    }
     for _ in 0..some(random, mean::STATS) {
         os.stat(directory, DEPTH);
     }

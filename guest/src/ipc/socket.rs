@@ -101,19 +101,11 @@ impl<M: Machine> Sockets<M> {
         socket.reader.lock(sched);
         loop {
             let on = sched.on_cpu();
-            let message = socket.inbox.change(&on, |messages| {
-                let message = messages.pop_front();
-                socket.queued.set(messages.len() as u32);
-                message
-            });
+            let message = self.take(&on, id);
+            socket.reader.unlock(&on);
             if let Some(message) = message {
-                on.work(costs::SOCKET_RECEIVE);
-                on.sched.memory.slab_refill(&on, 2);
-                self.give_room(&on, id);
-                socket.reader.unlock(&on);
                 return message;
             }
-            socket.reader.unlock(&on);
             {
                 let _state = socket.inbox.lock_state(&on);
                 socket.wait.prepare(&on, state::INTERRUPTIBLE);
@@ -127,6 +119,30 @@ impl<M: Machine> Sockets<M> {
             drop(socket.inbox.lock_state(&on));
             socket.reader.lock(sched);
         }
+    }
+
+    /// Receives a message at socket `id`, if there is one (`MSG_DONTWAIT`).
+    pub(crate) fn receive_now(&self, sched: &Scheduler<M>, id: u32) -> Option<u32> {
+        let reader = &self.get(id).reader;
+        reader.lock(sched);
+        let on = sched.on_cpu();
+        let message = self.take(&on, id);
+        reader.unlock(&on);
+        message
+    }
+
+    /// Takes a message out of the receive queue of socket `id`.
+    fn take(&self, on: &OnCpu<'_, M>, id: u32) -> Option<u32> {
+        let socket = self.get(id);
+        let message = socket.inbox.change(on, |messages| {
+            let message = messages.pop_front();
+            socket.queued.set(messages.len() as u32);
+            message
+        })?;
+        on.work(costs::SOCKET_RECEIVE);
+        on.sched.memory.slab_refill(on, 2);
+        self.give_room(on, id);
+        Some(message)
     }
 
     /// Sleeps until socket `id` has a message (poll, select).

@@ -181,6 +181,24 @@ fn senders_sleep_while_a_socket_is_full_and_no_message_is_lost() {
 }
 
 #[test]
+fn a_task_that_receives_now_does_not_sleep_and_loses_nothing() {
+    let received = Rc::new(RefCell::new(Vec::new()));
+    let noted = received.clone();
+    run(&Setup::default(), move |os, start| {
+        // Nothing would wake it.
+        if start.role == 0 {
+            os.send(0, 3);
+            os.send(0, 4);
+            noted
+                .borrow_mut()
+                .extend([1, 1, 1, 0].map(|socket| os.receive_now(socket)));
+            os.done(None);
+        }
+    });
+    assert_eq!(*received.borrow(), [Some(3), Some(4), None, None]);
+}
+
+#[test]
 fn a_child_interrupts_a_read_that_would_block() {
     let interrupted = Rc::new(Cell::new(0));
     let noted = interrupted.clone();

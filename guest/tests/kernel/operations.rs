@@ -304,6 +304,9 @@ fn communication_costs_the_sum_of_its_parts() {
             |os| { os.open_pipe(0, 1); os.write_pipe(0, 2_048); os.read_pipe(0, 2_048); };
         "socket", message, [unix_state 2.0, sk_receive_queue 2.0, slab 0.25],
             |os| { os.send(0, 1); os.receive(1); };
+        "receive now", SYSCALL + 25.0 + 8.0, [unix_state 1.0, sk_receive_queue 1.0],
+            |os| { os.receive_now(1); };
+        "null call", SYSCALL, [], |os| { os.null_call(); };
         "poll", message + SYSCALL + 500.0 + 2.0 * 40.0,
             [unix_state 2.0, sk_receive_queue 3.0, wait_queue 2.0, slab 0.25],
             |os| { os.send(0, 1); os.poll(1); os.receive(1); };

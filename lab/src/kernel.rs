@@ -315,7 +315,7 @@ mod tests {
             ("class = \"files\"", "class = \"file\"", ["\"file\"", "files"]),
             ("scope = \"node\"", "scope = \"nodes\"", ["\"nodes\"", "node"]),
             ("count = 1.0000", "count = -1.0", ["count", "from 0 to"]),
-            ("own = 370", "owned = 370", ["owned", "own"]),
+            (", own = ", ", owned = ", ["owned", "own"]),
             ("cold = 0.1", "cold = -0.1", ["cold", "from 0 to"]),
         ] {
             assert!(text.contains(good), "{good}");

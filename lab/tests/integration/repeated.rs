@@ -144,7 +144,7 @@ const SETUPS: [(&str, f64, &[&str]); 8] = [
         &["vm.web.workload=amqp", "host.features.yield_to=true"],
     ),
     ("a quota", 0.01, &["vm.*.cgroup=own", "vm.web.quota=\"200 ms\""]),
-    ("pins", 0.01, &["vm.web.affinity=0-1", "vm.hogs.affinity=1-3"]),
+    ("pins", 0.02, &["vm.web.affinity=0-1", "vm.hogs.affinity=1-3"]),
     ("kicks and halts", 0.5, &["vm.web.workload=pgbench"]),
     (
         "weights",

@@ -116,7 +116,7 @@ fn rate_and_time_of_clients_that_wait_obey_littles_law() {
 
 #[test]
 fn a_quota_shows_in_the_slowest_hundredth() {
-    let results = whole(MIXED);
+    let results = whole(&MIXED.replacen("seeds = 3", "seeds = 6", 1));
     let [free, limited] = ["as it is", "limited"].map(|variant| {
         let service = case(&results, "default", variant, "db").service.as_ref();
         service

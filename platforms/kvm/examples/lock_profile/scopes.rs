@@ -56,7 +56,8 @@ impl Scopes {
         Scopes(scopes)
     }
 
-    /// The scope of the locks of `class` that `function` takes. "object" if the CPUs did not show it.
+    /// The scope of the locks of `class` that `function` takes. "object" if the CPUs did not show it, or "node" if the
+    /// class says so.
     pub fn get(&self, function: &str, class: &'static str) -> &'static str {
         let unseen = if OF_NODES.contains(&class) { "node" } else { "object" };
         self.0.get(&(function.to_owned(), class)).copied().unwrap_or(unseen)

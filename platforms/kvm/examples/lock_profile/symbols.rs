@@ -77,13 +77,18 @@ impl Symbols {
     pub fn is_per_cpu(&self, address: u64, offsets: &[u64]) -> bool {
         let unit = match offsets[..] {
             [one, other, ..] if other > one => (other - one).min(MOST_OF_A_CPU),
-            _ => self.per_cpu.end - self.per_cpu.start,
+            _ => MOST_OF_A_CPU,
         };
+        // The kernel gives the rest of a CPU's area back, and then objects lie there (`pcpu_embed_first_chunk`).
+        let unit = unit.min(self.per_cpu.end - self.per_cpu.start + RESERVED);
         let starts = offsets.iter().map(|offset| offset.wrapping_add(self.per_cpu.start));
         starts.into_iter().any(|start| address.wrapping_sub(start) < unit)
     }
 }
 
+/// Bytes after a CPU's variables for those of modules, and for some that are made later: 8 and 28 KiB
+/// (`PERCPU_MODULE_RESERVE`, `PERCPU_DYNAMIC_RESERVE`), and two pages to which each is rounded up.
+const RESERVED: u64 = 44 << 10;
 /// The largest area of one CPU. Offsets that are further apart belong to CPUs that do not exist.
 const MOST_OF_A_CPU: u64 = 1 << 21;
 
@@ -116,8 +121,9 @@ mod tests {
         );
         assert_eq!(symbols.per_cpu_variable(0xffff_8880_7dd0_2040, &offsets), None);
         let two = [0xffff_8880_7dc0_0000, 0xffff_8880_7dc8_0000];
-        assert!(symbols.is_per_cpu(0xffff_8880_7dc4_0000, &two), "made after the start");
-        assert!(symbols.is_per_cpu(0xffff_8880_7dcc_0000, &two));
+        assert!(symbols.is_per_cpu(0xffff_8880_7dc0_4000, &two), "made after the start");
+        assert!(symbols.is_per_cpu(0xffff_8880_7dc8_4000, &two));
+        assert!(!symbols.is_per_cpu(0xffff_8880_7dc4_0000, &two), "given back");
         assert!(!symbols.is_per_cpu(0xffff_8880_7dd0_0000, &two));
         assert!(Symbols::parse("").is_err_and(|message| message.contains("kallsyms")));
     }

@@ -75,22 +75,16 @@ impl Symbols {
 
     /// Returns `true` if `address` is in the area of a CPU's variables, those made after the start included.
     pub fn is_per_cpu(&self, address: u64, offsets: &[u64]) -> bool {
-        let unit = match offsets[..] {
-            [one, other, ..] if other > one => (other - one).min(MOST_OF_A_CPU),
-            _ => MOST_OF_A_CPU,
-        };
         // The kernel gives the rest of a CPU's area back, and then objects lie there (`pcpu_embed_first_chunk`).
-        let unit = unit.min(self.per_cpu.end - self.per_cpu.start + RESERVED);
+        let kept = self.per_cpu.end - self.per_cpu.start + RESERVED;
         let starts = offsets.iter().map(|offset| offset.wrapping_add(self.per_cpu.start));
-        starts.into_iter().any(|start| address.wrapping_sub(start) < unit)
+        starts.into_iter().any(|start| address.wrapping_sub(start) < kept)
     }
 }
 
 /// Bytes after a CPU's variables for those of modules, and for some that are made later: 8 and 28 KiB
 /// (`PERCPU_MODULE_RESERVE`, `PERCPU_DYNAMIC_RESERVE`), and two pages to which each is rounded up.
 const RESERVED: u64 = 44 << 10;
-/// The largest area of one CPU. Offsets that are further apart belong to CPUs that do not exist.
-const MOST_OF_A_CPU: u64 = 1 << 21;
 
 fn at(symbols: &[(u64, String)], address: u64) -> Option<&str> {
     let above = symbols.partition_point(|(start, _)| *start <= address);

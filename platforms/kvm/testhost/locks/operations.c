@@ -394,17 +394,18 @@ static void begin_pass(int pass)
  * to share it. */
 static void keep(void)
 {
+    enum { FILES = 4000, OPEN = 64, PROCESSES = 64 };
     char name[128];
     /* RCU has still some. */
     usleep(100000);
-    for (int each = 0; each < 4000; each++) {
+    for (int each = 0; each < FILES; each++) {
         snprintf(name, sizeof name, "%s/kept%d", directory, each);
         int created = open(name, O_RDWR | O_CREAT, 0600);
         check(created >= 0, "open");
-        if (each >= 64)
+        if (each >= OPEN)
             close(created);
     }
-    for (int each = 0; each < 64; each++) {
+    for (int each = 0; each < PROCESSES; each++) {
         pid_t child = fork();
         if (child == 0) {
             char *arguments[] = { "stay", NULL };

@@ -63,9 +63,9 @@ fn run_for(vm: Vm, seconds: u64) -> Result<Report, Error> {
     ended
 }
 
-/// Runs a guest whose kernel boots.
-fn run_booting(vm: Vm) -> Result<Report, Error> {
-    let ended = run_again_if_lost(&[vm], &limit(120));
+/// Runs guests whose kernels boot.
+fn run_booting(vms: &[Vm]) -> Result<Report, Error> {
+    let ended = run_again_if_lost(vms, &limit(120));
     assert_eq!(left(), (0, 0), "threads and vms are left");
     ended
 }
@@ -141,7 +141,7 @@ fn a_stock_linux_that_panics_hangs_or_is_called_off_leaves_nothing() {
         append: "rdinit=/none".to_owned(),
         ..Linux::new(Arc::clone(&kernel))
     };
-    match run_booting(Vm::linux("lost", 1, lost)) {
+    match run_booting(&[Vm::linux("lost", 1, lost)]) {
         Err(Error::GuestPanic { message, state, .. }) => {
             assert!(message.contains("Kernel panic"), "{message}");
             assert!(
@@ -192,7 +192,7 @@ fn processes_of_a_stock_linux_exchange_all_messages() {
             messages: Some(messages),
             ..Linux::new(Arc::clone(&kernel))
         };
-        let report = run_booting(Vm::linux("linux", 2, linux(messages.clone())));
+        let report = run_booting(&[Vm::linux("linux", 2, linux(messages.clone()))]);
         let report = report.unwrap_or_else(|error| panic!("{channel:?}: {error}"));
         let vm = &report.vms[0];
         println!("{channel:?}: {:?} ns", vm.elapsed_ns);
@@ -236,8 +236,7 @@ fn stock_linux_collapses_without_its_paravirtual_spinlocks() {
             .background()
             .memory(32 << 20)
             .pinned(vec![vec![0, 1]]);
-        let report = run_again_if_lost(&[guest, hog], &limit(120)).unwrap_or_else(|error| panic!("{variant}: {error}"));
-        assert_eq!(left(), (0, 0));
+        let report = run_booting(&[guest, hog]).unwrap_or_else(|error| panic!("{variant}: {error}"));
         let vm = &report.vms[0];
         let rate = vm.per_second().unwrap_or(0.0);
         println!(
